@@ -1,0 +1,102 @@
+"""Next-token laws: how logits become the probabilities that a request draws from.
+
+Serving draws from these laws, and the trainer measures acceptance under them; both call the same functions so that
+a draft is measured as it is served. Legend: B rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+GREEDY_EPSILON = 1e-5
+"""At or under this temperature a law is a one-hot on the largest logit, for target and draft alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class LawSettings:
+    """Per-row settings, each [B]. top_k 0 and top_p 1 and min_p 0 switch a cut-off off."""
+
+    temperature: Tensor
+    top_k: Tensor
+    top_p: Tensor
+    min_p: Tensor
+
+    def __getitem__(self, index: Tensor | slice | list[int]) -> LawSettings:
+        """The settings of some rows."""
+        return LawSettings(self.temperature[index], self.top_k[index], self.top_p[index], self.min_p[index])
+
+    def repeat_interleave(self, times: int) -> LawSettings:
+        """Each row's settings `times` times in a row: for positions of a row flattened into the batch."""
+        parts = (self.temperature, self.top_k, self.top_p, self.min_p)
+        return LawSettings(*(part.repeat_interleave(times) for part in parts))
+
+    @property
+    def all_greedy(self) -> bool:
+        """True where no row samples, so that argmax is enough."""
+        return bool((self.temperature <= GREEDY_EPSILON).all())
+
+
+def law_settings(
+    rows: list[tuple[float, int, float, float]], device: torch.device | str = "cpu"
+) -> LawSettings:
+    """Build LawSettings from (temperature, top_k, top_p, min_p) per row."""
+    temperature, top_k, top_p, min_p = zip(*rows, strict=True) if rows else ((), (), (), ())
+    return LawSettings(
+        torch.tensor(temperature, dtype=torch.float32, device=device),
+        torch.tensor(top_k, dtype=torch.long, device=device),
+        torch.tensor(top_p, dtype=torch.float32, device=device),
+        torch.tensor(min_p, dtype=torch.float32, device=device),
+    )
+
+
+def process(logits_BV: Tensor, settings: LawSettings) -> Tensor:
+    """The processed law [B, V] (float32, rows sum to 1): temperature, then top-k, top-p, min-p.
+
+    Greedy rows are a one-hot on the first largest logit. Each cut-off works on the law that the one before left,
+    as vLLM and transformers order them; ties at the k-th value are broken by id, so exactly k survive.
+    """
+    logits = logits_BV.float()
+    greedy_B = settings.temperature <= GREEDY_EPSILON
+    scaled = logits / torch.where(greedy_B, torch.ones_like(settings.temperature), settings.temperature)[:, None]
+    law = torch.softmax(scaled, dim=-1)
+    if _cuts(settings):
+        law = _cut(law, settings)
+    if bool(greedy_B.any()):
+        best = logits.argmax(dim=-1, keepdim=True)
+        law = torch.where(greedy_B[:, None], torch.zeros_like(law).scatter_(-1, best, 1.0), law)
+    return law
+
+
+def _cuts(settings: LawSettings) -> bool:
+    return bool(((settings.top_k > 0) | (settings.top_p < 1.0) | (settings.min_p > 0.0)).any())
+
+
+def _cut(law_BV: Tensor, settings: LawSettings) -> Tensor:
+    """Apply top-k, top-p and min-p to probabilities and renormalise. The best token always survives."""
+    sorted_BV, order_BV = law_BV.sort(dim=-1, descending=True, stable=True)
+    vocabulary = law_BV.shape[-1]
+    rank = torch.arange(vocabulary, device=law_BV.device)[None]
+    limit = torch.where(settings.top_k > 0, settings.top_k, torch.full_like(settings.top_k, vocabulary))[:, None]
+    kept = torch.where(rank < limit, sorted_BV, torch.zeros_like(sorted_BV))
+    kept = kept / kept.sum(dim=-1, keepdim=True)
+    before = kept.cumsum(dim=-1) - kept
+    kept = torch.where((before < settings.top_p[:, None]) | (settings.top_p[:, None] >= 1.0), kept, torch.zeros_like(kept))
+    kept = torch.where(kept >= settings.min_p[:, None] * kept[:, :1], kept, torch.zeros_like(kept))
+    kept = kept / kept.sum(dim=-1, keepdim=True)
+    return torch.zeros_like(law_BV).scatter_(-1, order_BV, kept)
+
+
+def overlap(p_BV: Tensor, q_BV: Tensor) -> Tensor:
+    """Probability [B] that a token drawn from q is accepted against p: sum of min(p, q) (Leviathan et al. 2023, cor. 3.6)."""
+    return torch.minimum(p_BV, q_BV).sum(dim=-1)
+
+
+def mask_padding(logits: Tensor, vocab_size: int) -> Tensor:
+    """Logits [..., V] with the rows that no token has (id >= vocab_size) at -inf; the input is left alone."""
+    if logits.shape[-1] <= vocab_size:
+        return logits
+    padding = torch.arange(logits.shape[-1], device=logits.device) >= vocab_size
+    return logits.masked_fill(padding, float("-inf"))

@@ -1,0 +1,198 @@
+"""The one small interface through which HTTP, capture and swap see an engine.
+
+Submit a request, receive emitted tokens with their law and counts, swap a draft, read statistics. Another
+engine can stand behind it: nothing here knows about torch or caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from redraft_models.adapter import Adapter
+
+
+class EngineError(Exception):
+    """Root of what an engine raises."""
+
+
+class EngineFull(EngineError):
+    """The bounded queue is full; the client may try again after `retry_after_seconds`."""
+
+    def __init__(self, waiting: int, retry_after_seconds: int = 1) -> None:
+        super().__init__(f"{waiting} requests are waiting already; try again in {retry_after_seconds} s")
+        self.retry_after_seconds = retry_after_seconds
+
+
+class EngineDead(EngineError):
+    """The inference thread has ended; the worker has to be restarted."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the target's law is processed before a token is drawn. temperature <= GREEDY_EPSILON is greedy."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One choice to generate. A request with n > 1 is n of these, seeds derived by the caller."""
+
+    request_id: str
+    domain: str
+    prompt_ids: tuple[int, ...]
+    max_tokens: int
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    stop: tuple[str, ...] = ()
+    stop_token_ids: frozenset[int] = frozenset()
+    ignore_eos: bool = False
+    min_tokens: int = 0
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
+    top_logprobs: int | None = None
+    """How many alternatives to report per token besides the token itself; None = no log-probabilities."""
+    capture: bool = True
+    """False: no Sample is made of this request (`store: false`)."""
+    speculate: bool = True
+    """False: plain decoding for this request (K = 0)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Log-probability of an emitted token under the target's unprocessed law, with the best alternatives."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStatistics:
+    """Raw counts and times of one finished choice. `accepted_histogram[j]`: rounds that accepted exactly j."""
+
+    rounds: int = 0
+    proposed: int = 0
+    tested: int = 0
+    accepted: int = 0
+    emitted: int = 0
+    accepted_histogram: tuple[int, ...] = ()
+    draft_versions: tuple[tuple[int | str, int], ...] = ()
+    """Runs of (draft version, rounds)."""
+    queue_seconds: float = 0.0
+    prefill_seconds: float = 0.0
+    decode_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """What one round gave to one request: new text and the tokens behind it.
+
+    `text` never contains a part of a stop string. The last emission carries `finish_reason` and `statistics`.
+    A token may arrive with an empty text (a multi-byte character is not complete yet, or a stop string may have begun).
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...] = ()
+    finish_reason: str | None = None
+    """stop | length | abort | error"""
+    stop_reason: str | int | None = None
+    error: str | None = None
+    statistics: RequestStatistics | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SwapResult:
+    """What the engine read back after a swap."""
+
+    domain: str
+    version: int | str
+    checksum: str
+    """sha256 over the serving weights that the adapter touched, read after writing."""
+    pause_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class DraftStatistics:
+    """Counts of one domain under its present draft version, since that version began to serve."""
+
+    domain: str
+    version: int | str
+    rounds: int
+    proposed: int
+    tested: int
+    accepted: int
+    emitted: int
+    accepted_per_position: tuple[int, ...]
+    tested_per_position: tuple[int, ...]
+    checksum: str | None
+    adapter: Adapter | None
+    num_speculative_tokens: int
+    state: str
+    """speculating | off | base (no adapter) """
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatistics:
+    """Counts of the whole engine since its start. Totals never fall."""
+
+    running: int
+    waiting: int
+    rounds: int
+    proposed: int
+    tested: int
+    accepted: int
+    emitted: Mapping[str, int]
+    """By outcome: accepted | corrected | bonus | plain."""
+    accepted_per_position: tuple[int, ...]
+    tested_per_position: tuple[int, ...]
+    prompt_tokens: int
+    finished: Mapping[str, int]
+    """By finish reason."""
+    fallback_rows: Mapping[str, int]
+    """Rows that fell back to plain decoding, by reason (nonfinite | window)."""
+    drafts: tuple[DraftStatistics, ...]
+
+
+EmissionSink = Callable[[Emission], None]
+
+
+class Engine(Protocol):
+    """A serving engine. Every method may be called from any thread; sinks are called on the inference thread."""
+
+    num_speculative_tokens: int
+    max_model_len: int
+    max_num_seqs: int
+
+    def start(self) -> None:
+        """Start the inference thread."""
+
+    def submit(self, request: GenerationRequest, sink: EmissionSink) -> None:
+        """Queue a request. Raises EngineFull or EngineDead."""
+
+    def cancel(self, request_id: str) -> None:
+        """Stop a request within one round and free its slot. Unknown ids are ignored."""
+
+    def swap(self, domain: str, adapter: Adapter | None, version: int | str) -> Future[SwapResult]:
+        """Write base + adapter into the domain's serving weights between two rounds (None = the base draft)."""
+
+    def statistics(self) -> EngineStatistics:
+        """A consistent snapshot."""
+
+    @property
+    def alive(self) -> bool:
+        """False once the inference thread has ended."""
+
+    def stop(self) -> None:
+        """End the inference thread; requests in flight finish with 'abort'."""
