@@ -1,0 +1,60 @@
+"""Every Redis key of redraft."""
+
+from __future__ import annotations
+
+import re
+
+from redraft_queue.errors import BadName
+
+PREFIX = "redraft:"
+CELERY_PREFIX = "redraft:celery:"
+"""Before every key of broker and result backend, so that another Celery application may share the server."""
+
+EVENTS = "redraft:events"
+"""Pub/sub channel: a champion has moved."""
+
+DOMAINS = "redraft:domains"
+"""Set of the domains that ever had a sample."""
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+def check_name(name: str) -> str:
+    """`name`, if it may be a domain or a role. Raises BadName otherwise."""
+    if not _NAME.fullmatch(name):
+        raise BadName(f"{name!r:.80} is no name: use 1 to 64 letters, digits, '.', '_' or '-'")
+    return name
+
+
+def samples(domain: str) -> str:
+    """Stream of the domain's samples; one field, `sample`."""
+    return f"redraft:samples:{check_name(domain)}"
+
+
+def dead(domain: str) -> str:
+    """Stream of entries that can't be used; fields `entry` (their id), `reason`, `sample` (their start)."""
+    return f"{samples(domain)}:dead"
+
+
+def dead_entries(domain: str) -> str:
+    """Sorted set of the ids behind `dead`, so that a second reading of an entry adds nothing."""
+    return f"{samples(domain)}:dead:entries"
+
+
+def tokens(domain: str) -> str:
+    """Counter of the output tokens ever appended to `samples`."""
+    return f"redraft:tokens:{check_name(domain)}"
+
+
+def round_lock(domain: str) -> str:
+    """Lock of the domain's training round."""
+    return f"redraft:lock:round:{check_name(domain)}"
+
+
+def heartbeat(role: str, host: str, pid: int) -> str:
+    """One process's sign of life; it expires."""
+    return f"redraft:heartbeat:{check_name(role)}:{host}:{pid}"
+
+
+HEARTBEATS = "redraft:heartbeat:*"
+"""Pattern of every process's `heartbeat`."""
