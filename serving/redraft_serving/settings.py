@@ -1,0 +1,58 @@
+"""Settings of a serving worker. Built at the entry point and passed down; reads no environment."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+
+class ServingSettings(BaseModel):
+    """How one serving worker listens, batches, speculates, captures and follows the registry."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
+    port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    served_model_name: str | None = Field(
+        default=None, description="Model id that clients name; by default the target's source."
+    )
+    api_key: SecretStr | None = Field(
+        default=None, description="Key that clients send as `Authorization: Bearer`, checked under /v1."
+    )
+    max_num_seqs: int = Field(default=8, ge=1, le=1024, description="Choices that generate at the same time.")
+    max_waiting: int = Field(
+        default=64, ge=0, description="Choices that may wait for a slot; beyond it, 429."
+    )
+    num_speculative_tokens: int = Field(
+        default=3, ge=0, le=64, description="Tokens that the draft proposes in a round; 0 is plain decoding."
+    )
+    max_n: int = Field(default=16, ge=1, description="Largest `n` of one request.")
+    max_prompts: int = Field(default=128, ge=1, description="Prompts in one completions request.")
+    max_body_bytes: int = Field(
+        default=8 * 1024 * 1024, ge=1024, description="Largest request body in bytes."
+    )
+    max_logprobs: int = Field(default=20, ge=0, description="Most alternatives reported per token.")
+    poll_seconds: float = Field(default=5.0, gt=0, description="Seconds between looks at the champion alias.")
+    registry_start_seconds: float = Field(
+        default=5.0,
+        gt=0,
+        description="Seconds that the start waits for the registry before it serves the base draft.",
+    )
+    max_domains: int = Field(
+        default=256,
+        ge=1,
+        description="Domains that one worker serves; further names get 400, so that no header grows it.",
+    )
+    capture_top_k: int = Field(default=32, ge=1, description="Entries of the target's law kept per position.")
+    capture_buffer: int = Field(
+        default=1024, ge=1, description="Samples held while Redis is away; then dropped."
+    )
+    drain_seconds: float = Field(
+        default=20.0, ge=0, description="Seconds that a stop waits for running requests."
+    )
+
+    @field_validator("api_key")
+    @classmethod
+    def _no_empty_key(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not value.get_secret_value():
+            raise ValueError("api_key is empty; leave it out to serve without a key")
+        return value

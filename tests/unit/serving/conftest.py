@@ -1,0 +1,42 @@
+"""Tokenizers made on the spot: a byte-level BPE one and a word-level one, both without any download."""
+
+from __future__ import annotations
+
+import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+CORPUS = [
+    "the cat sat on the mat and the dog saw it",
+    "naïve café, über größe, déjà vu",
+    "日本語のテキスト 日本語",
+    "smile 🙂 and wave 👋🏽 then stop here",
+    "def f(x):\n    return x + 1\n\n",
+]
+
+
+@pytest.fixture(scope="session")
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer: every string has tokens, and a character may span several of them."""
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=330,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=[AddedToken("<|start|>", special=True), AddedToken("<|end|>", special=True)],
+        show_progress=False,
+    )
+    core.train_from_iterator(CORPUS, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=core, bos_token="<|start|>", eos_token="<|end|>")
+
+
+@pytest.fixture(scope="session")
+def word_tokenizer() -> PreTrainedTokenizerFast:
+    """Words a..g, each one token, joined by a space when decoded."""
+    words = ["<pad>", "<eos>", "<unk>", *"abcdefg"]
+    core = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
+    )
