@@ -42,10 +42,10 @@ def read_adapter(
 ) -> Adapter:
     """Read and check the adapter in `folder` against the draft that it is meant for.
 
-    `draft_module` gives the layers and shapes that the adapter has to fit; `base_draft_fingerprint` must equal
-    the one in its provenance (None skips that check). Raises AdapterRejected with the reason: missing or foreign
-    files, links, size, a truncated or altered weights file, another base, another LoRA variant, a key set other
-    than the config implies, shapes, values that are not finite.
+    `draft_module` gives the layers and shapes that the adapter has to fit; `base_draft_fingerprint` must
+    equal the one in its provenance (None skips that check). Raises AdapterRejected with the reason: files
+    missing or foreign, links, size, a truncated or altered weights file, another base, another LoRA variant,
+    a key set other than the config implies, shapes, values that are not finite.
     """
     _check_files(folder, max_bytes)
     provenance = _read_json(folder / PROVENANCE_FILE)
