@@ -25,8 +25,8 @@ def ratio_interval(values: Sequence[float], weights: Sequence[float], tail: floa
     """Interval of sum(values) / sum(weights) over clusters, `tail` of chance beyond each end.
 
     `values` and `weights` hold one number per cluster; values may be differences of two drafts, which makes
-    the interval a paired one. The variance is the delete-one-cluster jackknife, which stays honest for few and
-    unequal clusters; the quantile is Student's with Kish's effective number of clusters minus one.
+    the interval a paired one. The variance is the delete-one-cluster jackknife, which stays honest for few
+    and unequal clusters; the quantile is Student's with Kish's effective number of clusters minus one.
     With fewer than two effective clusters nothing can be said: the ends are -inf and +inf.
 
     Sources: MacKinnon, Nielsen and Webb, "Cluster-robust inference: a guide to empirical practice" (2023),

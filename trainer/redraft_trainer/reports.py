@@ -38,8 +38,10 @@ class RequestScore:
             )
         if not math.isfinite(self.overlap) or not 0 <= self.overlap <= self.tokens * (1 + ROUNDING):
             raise ValueError(
-                f"Request {self.request_id} has an overlap of {self.overlap} on {self.tokens} tokens; it must lie "
-                "between 0 and the number of tokens. The draft's probabilities are not finite or not normalised."
+                f"Request {self.request_id} has an overlap of {self.overlap} on {self.tokens} tokens; it "
+                "must lie "
+                "between 0 and the number of tokens. The draft's probabilities are not finite or not "
+                "normalised."
             )
 
     @property
