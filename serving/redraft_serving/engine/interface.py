@@ -50,6 +50,7 @@ class GenerationRequest:
     """One choice to generate. A request with n > 1 is n of these, seeds derived by the caller."""
 
     request_id: str
+    """Shared by all choices of a request: `cancel` ends them all."""
     domain: str
     prompt_ids: tuple[int, ...]
     max_tokens: int
@@ -66,6 +67,8 @@ class GenerationRequest:
     """False: no Sample is made of this request (`store: false`)."""
     speculate: bool = True
     """False: plain decoding for this request (K = 0)."""
+    choice: int = 0
+    """Index of this choice in its request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +143,7 @@ class DraftStatistics:
     adapter: Adapter | None
     num_speculative_tokens: int
     state: str
-    """speculating | off | base (no adapter) """
+    """speculating | off"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""The serving engine: draft, verify, accept, commit."""

@@ -1,0 +1,89 @@
+"""All counts of the engine, and the snapshot of them that other threads read."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+
+from redraft_serving.engine.commit import RowRound
+from redraft_serving.engine.counts import Counts
+from redraft_serving.engine.interface import DraftStatistics, EngineStatistics
+from redraft_serving.engine.proposer import BASE, Proposer
+from redraft_serving.engine.rows import EmittedToken
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Counts since the start, and per domain since its present draft version began to serve.
+
+    The inference thread writes, others read: both hold the lock.
+    """
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    total: Counts = field(default_factory=Counts)
+    domains: dict[str, tuple[int | str, Counts]] = field(default_factory=dict)
+    finished: Counter[str] = field(default_factory=Counter)
+    fallback: Counter[str] = field(default_factory=Counter)
+    prompt_tokens: int = 0
+
+    def of(self, domain: str, version: int | str) -> Counts:
+        """The domain's counts under this version; another version's are put away."""
+        known, counts = self.domains.get(domain, (None, None))
+        if counts is None or known != version:
+            counts = Counts()
+            self.domains[domain] = (version, counts)
+        return counts
+
+    def add(self, domain: str, version: int | str, share: RowRound, emitted: list[EmittedToken]) -> None:
+        """One row's round, and the tokens that it handed to the client."""
+        outcomes = Counter(token.outcome for token in emitted)
+        with self.lock:
+            for counts in (self.total, self.of(domain, version)):
+                counts.add_round(share.proposed, share.tested, share.accepted)
+                counts.emitted.update(outcomes)
+
+    def snapshot(self, running: int, waiting: int, k: int, proposer: Proposer) -> EngineStatistics:
+        """A consistent copy."""
+        with self.lock:
+            total = self.total
+            return EngineStatistics(
+                running=running,
+                waiting=waiting,
+                rounds=total.rounds,
+                proposed=total.proposed,
+                tested=total.tested,
+                accepted=total.accepted,
+                emitted=dict(total.emitted),
+                accepted_per_position=tuple(total.accepted_per_position),
+                tested_per_position=tuple(total.tested_per_position),
+                prompt_tokens=self.prompt_tokens,
+                finished=dict(self.finished),
+                fallback_rows=dict(self.fallback),
+                drafts=tuple(self._draft(domain, k, proposer) for domain in sorted(self.domains)),
+            )
+
+    def _draft(self, domain: str, k: int, proposer: Proposer) -> DraftStatistics:
+        version, counts = self.domains[domain]
+        serving = proposer.serving(domain)
+        return DraftStatistics(
+            domain=domain,
+            version=version,
+            rounds=counts.rounds,
+            proposed=counts.proposed,
+            tested=counts.tested,
+            accepted=counts.accepted,
+            emitted=counts.emitted.total(),
+            accepted_per_position=tuple(counts.accepted_per_position),
+            tested_per_position=tuple(counts.tested_per_position),
+            checksum=serving.checksum if serving else None,
+            adapter=serving.adapter if serving else None,
+            num_speculative_tokens=k if serving else 0,
+            state="speculating" if serving and k else "off",
+        )
+
+
+def version_of(proposer: Proposer, domain: str) -> int | str:
+    """The draft version that serves a domain now."""
+    serving = proposer.serving(domain)
+    return serving.version if serving else BASE
