@@ -23,6 +23,10 @@ class BadName(QueueError, ValueError):
     """A domain or role with characters that a key can't carry."""
 
 
+class BadUrl(QueueError, ValueError):
+    """A Redis URL that can't be used; the message doesn't repeat it, since it may hold a password."""
+
+
 class StreamUnavailable(QueueError):
     """Redis can't be reached, is full, or refuses; `written` samples of an append were stored."""
 

@@ -38,8 +38,8 @@ class SignOfLife:
 class Heartbeat:
     """`with Heartbeat(client, role, ttl_seconds, details):` beats three times per ttl until it is left.
 
-    `details` gives a JSON-able map (domain versions, state) and is called on the beating thread. Redis may come
-    and go: beating never raises and never blocks the process that it speaks for.
+    `details` gives a JSON-able map (domain versions, state) and is called on the beating thread. Redis may
+    come and go: beating never raises and never blocks the process that it speaks for.
     """
 
     def __init__(

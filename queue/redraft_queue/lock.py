@@ -32,11 +32,11 @@ _LOST_AFTER = 0.75
 class RoundLock:
     """`with RoundLock(client, domain, round_id, ttl_seconds) as lock:` holds the domain for one round.
 
-    A thread extends the lock four times per `ttl_seconds`; a dead holder's lock is free after that time. `lost`
-    is set before the lock may be somebody else's: it was taken over or deleted, or Redis hasn't answered for
-    three quarters of the ttl. A round looks at `lost` before it publishes anything. Entering raises LockHeld or
-    StreamUnavailable; leaving never raises. The token makes a release by an old holder harmless (redis.io,
-    "Distributed locks").
+    A thread extends the lock four times per `ttl_seconds`; a dead holder's lock is free after that time.
+    `lost` is set when the lock is or may soon be somebody else's: it was taken over or deleted, or Redis
+    hasn't answered for three quarters of the ttl. A round looks at `lost` before it publishes anything.
+    Entering raises LockHeld or StreamUnavailable; leaving never raises. The token makes a release by an old
+    holder harmless (redis.io, "Distributed locks").
     """
 
     def __init__(self, client: redis.Redis, domain: str, round_id: str, ttl_seconds: float) -> None:
