@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
-from redraft_models.quiet import no_progress_bars
+from redraft_models.quiet import quiet_transformers
 from redraft_models.toy_tokenizer import EOS_ID
 
 ZERO_LOGIT = -60.0
@@ -82,5 +82,5 @@ def _set_law(model: Any, logits_VV: Tensor) -> None:
 def save_model(model: Any, folder: Path) -> None:
     """Save a toy as safetensors, with the generation config that names its end token."""
     model.generation_config = GenerationConfig(eos_token_id=EOS_ID)
-    with no_progress_bars():
+    with quiet_transformers():
         model.save_pretrained(folder)
