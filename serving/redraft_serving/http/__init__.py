@@ -1,0 +1,1 @@
+"""The OpenAI-compatible face of an engine, with vLLM's extensions and redraft's own endpoints."""

@@ -1,0 +1,49 @@
+"""Builds the application: routes, middleware, error forms, metrics. It knows no engine's making."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+
+from redraft_serving.engine.interface import Engine
+from redraft_serving.http import generate, service
+from redraft_serving.http.domains import Domains
+from redraft_serving.http.errors import install_error_handlers
+from redraft_serving.http.latency import Latencies
+from redraft_serving.http.logprobs import TokenTexts
+from redraft_serving.http.metrics import EngineCollector, LoopCounters, install_metrics
+from redraft_serving.http.middleware import ApiKeyMiddleware, RequestIdMiddleware
+from redraft_serving.http.prompts import PromptReader
+from redraft_serving.http.served import Context, ServedModel
+from redraft_serving.settings import ServingSettings
+
+
+def build_app(
+    engine: Engine,
+    model: ServedModel,
+    settings: ServingSettings,
+    domains: Domains,
+    counters: LoopCounters | None = None,
+) -> FastAPI:
+    """The application over a started engine. Its shared state is `app.state.context`."""
+    registry = CollectorRegistry()
+    prompts = PromptReader(model)
+    app = FastAPI(title="redraft", max_body_size=settings.max_body_bytes)
+    app.state.context = Context(
+        engine=engine,
+        model=model,
+        settings=settings,
+        domains=domains,
+        prompts=prompts,
+        texts=TokenTexts(prompts.tokenizer),
+        latencies=Latencies(registry, model.name),
+    )
+    registry.register(EngineCollector(engine, model.name, counters or LoopCounters()))
+    app.include_router(generate.router)
+    app.include_router(service.router)
+    install_metrics(app, registry)
+    install_error_handlers(app)
+    if settings.api_key is not None:
+        app.add_middleware(ApiKeyMiddleware, api_key=settings.api_key.get_secret_value())
+    app.add_middleware(RequestIdMiddleware)
+    return app

@@ -1,0 +1,129 @@
+"""GET /metrics: raw counters of the engine under vLLM's names, and redraft's own. Readers derive rates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from fastapi import FastAPI
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.responses import Response
+
+from redraft_serving.engine.interface import Engine, EngineStatistics
+
+
+@dataclass(frozen=True)
+class LoopCounters:
+    """What capture and swap have counted; each is read at every scrape."""
+
+    dropped: Callable[[], Mapping[str, int]] = field(default=lambda: {})
+    """Samples dropped, by reason."""
+    written: Callable[[], int] = field(default=lambda: 0)
+    lost: Callable[[], Mapping[str, int]] = field(default=lambda: {})
+    """Samples trimmed from the stream before a training round saw them, by domain."""
+    swaps: Callable[[], Mapping[tuple[str, str], int]] = field(default=lambda: {})
+    """Swaps by (domain, result)."""
+
+
+class EngineCollector(Collector):
+    """Reads the engine when scraped, so that a counter can never fall behind or be counted twice."""
+
+    def __init__(self, engine: Engine, model_name: str, loop: LoopCounters) -> None:
+        self._engine = engine
+        self._labels = {"model_name": model_name, "engine": "0"}
+        self._loop = loop
+
+    def collect(self) -> Iterator[Metric]:
+        """All families, from one snapshot."""
+        found = self._engine.statistics()
+        yield from self._vllm(found)
+        yield from self._ours(found)
+        yield from self._drafts(found)
+        yield from self._training_loop()
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: prometheus-client would scrape the engine at registration otherwise."""
+        return []
+
+    def _vllm(self, found: EngineStatistics) -> Iterator[Metric]:
+        counters = {
+            "vllm:spec_decode_num_drafts": ("Rounds in which the draft proposed.", found.rounds),
+            "vllm:spec_decode_num_draft_tokens": ("Tokens proposed.", found.proposed),
+            "vllm:spec_decode_num_accepted_tokens": ("Proposed tokens accepted.", found.accepted),
+            "vllm:prompt_tokens": ("Prompt tokens processed.", found.prompt_tokens),
+            "vllm:generation_tokens": ("Tokens emitted.", sum(found.emitted.values())),
+        }
+        for name, (text, value) in counters.items():
+            yield _counter(name, text, [(self._labels, value)])
+        positions = [
+            ({**self._labels, "position": str(position)}, value)
+            for position, value in enumerate(found.accepted_per_position)
+        ]
+        text = "Accepted tokens by position in the proposal."
+        yield _counter("vllm:spec_decode_num_accepted_tokens_per_pos", text, positions)
+        finished = [
+            ({**self._labels, "finished_reason": key}, value) for key, value in found.finished.items()
+        ]
+        yield _counter("vllm:request_success", "Finished choices.", finished)
+        yield _gauge("vllm:num_requests_running", "Choices that generate.", [(self._labels, found.running)])
+        yield _gauge("vllm:num_requests_waiting", "Choices that wait.", [(self._labels, found.waiting)])
+
+    def _ours(self, found: EngineStatistics) -> Iterator[Metric]:
+        yield _counter("redraft_tested_tokens", "Proposed tokens compared.", [({}, found.tested)])
+        positions = [({"position": str(at)}, value) for at, value in enumerate(found.tested_per_position)]
+        yield _counter("redraft_tested_tokens_per_pos", "Compared tokens by position.", positions)
+        emitted = [({"outcome": key}, value) for key, value in found.emitted.items()]
+        yield _counter("redraft_emitted_tokens", "Tokens emitted, by outcome.", emitted)
+        fallback = [({"reason": key}, value) for key, value in found.fallback_rows.items()]
+        yield _counter("redraft_fallback_rows", "Choices that went on without the draft.", fallback)
+        yield _gauge("redraft_requests_running", "Choices that generate.", [({}, found.running)])
+        yield _gauge("redraft_requests_waiting", "Choices that wait.", [({}, found.waiting)])
+
+    def _drafts(self, found: EngineStatistics) -> Iterator[Metric]:
+        versions = [
+            ({"domain": draft.domain}, draft.version if isinstance(draft.version, int) else 0)
+            for draft in found.drafts
+        ]
+        yield _gauge("redraft_draft_version", "Registry version that serves; 0 is the base draft.", versions)
+
+    def _training_loop(self) -> Iterator[Metric]:
+        dropped = [({"reason": key}, value) for key, value in self._loop.dropped().items()]
+        yield _counter("redraft_samples_dropped", "Samples that were not kept.", dropped)
+        yield _counter("redraft_samples_written", "Samples appended.", [({}, self._loop.written())])
+        lost = [({"domain": key}, value) for key, value in self._loop.lost().items()]
+        yield _counter("redraft_samples_lost", "Samples trimmed before a training round saw them.", lost)
+        swaps = [({"domain": key[0], "result": key[1]}, value) for key, value in self._loop.swaps().items()]
+        yield _counter("redraft_swaps", "Swaps of a draft, by result.", swaps)
+
+
+Values = list[tuple[dict[str, str], int]]
+
+
+def _counter(name: str, text: str, values: Values) -> Metric:
+    return _fill(CounterMetricFamily(name, text, labels=_names(values)), values)
+
+
+def _gauge(name: str, text: str, values: Values) -> Metric:
+    return _fill(GaugeMetricFamily(name, text, labels=_names(values)), values)
+
+
+def _names(values: Values) -> list[str]:
+    return list(values[0][0]) if values else []
+
+
+def _fill(
+    family: CounterMetricFamily | GaugeMetricFamily, values: Values
+) -> CounterMetricFamily | GaugeMetricFamily:
+    for labels, value in values:
+        family.add_metric(list(labels.values()), value)
+    return family
+
+
+def install_metrics(app: FastAPI, registry: CollectorRegistry) -> None:
+    """Serve the registry at /metrics, open to anyone who reaches the port."""
+
+    @app.get("/metrics", include_in_schema=False)
+    def metrics() -> Response:
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,69 @@
+"""Pure ASGI middleware: request ids and the API key. (BaseHTTPMiddleware would hide disconnects.)"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import uuid
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from redraft_serving.http.errors import error_body
+
+REQUEST_ID_HEADER = "X-Request-Id"
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+
+
+class RequestIdMiddleware:
+    """Every response carries X-Request-Id: the client's own where it is a plain token, else a fresh one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get(REQUEST_ID_HEADER, "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        scope.setdefault("state", {})["request_id"] = request_id
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)[REQUEST_ID_HEADER] = request_id
+            await send(message)
+
+        await self.app(scope, receive, send_with_id)
+
+
+class ApiKeyMiddleware:
+    """401 for anything under /v1 without the key. Probes and /metrics stay open."""
+
+    def __init__(self, app: ASGIApp, api_key: str) -> None:
+        self.app = app
+        self._expected = f"Bearer {api_key}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not _guarded(scope) or self._authorised(scope):
+            await self.app(scope, receive, send)
+            return
+        message = "The API key is missing or wrong; send it as `Authorization: Bearer <key>`."
+        body = json.dumps(error_body(message, "invalid_request_error", code="invalid_api_key")).encode()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"www-authenticate", b"Bearer"),
+        ]
+        await send({"type": "http.response.start", "status": 401, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    def _authorised(self, scope: Scope) -> bool:
+        given = Headers(scope=scope).get("authorization", "")
+        return secrets.compare_digest(given.encode("latin-1"), self._expected)
+
+
+def _guarded(scope: Scope) -> bool:
+    path: str = scope["path"]
+    return scope["method"] != "OPTIONS" and (path.startswith(("/v1/", "/tokenize", "/detokenize")))

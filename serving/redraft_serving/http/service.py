@@ -1,0 +1,131 @@
+"""What surrounds generation: models, drafts, probes, tokens."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+from starlette.responses import Response
+
+from redraft_serving.engine.interface import DraftStatistics
+from redraft_serving.http.errors import BadRequest
+from redraft_serving.http.schemas import DetokenizeBody, TokenizeBody
+from redraft_serving.http.served import ContextDep, ServedModel
+
+router = APIRouter()
+
+
+@router.get("/v1/models")
+def models(context: ContextDep) -> dict[str, Any]:
+    """The one model that is served."""
+    return {"object": "list", "data": [_model_card(context.model)]}
+
+
+@router.get("/v1/models/{name:path}")
+def model(name: str, context: ContextDep) -> dict[str, Any]:
+    """One model by name."""
+    context.model.check_name(name)
+    return _model_card(context.model)
+
+
+@router.get("/v1/drafts")
+def drafts(context: ContextDep) -> dict[str, Any]:
+    """Per domain: which draft serves, and what the target made of its proposals."""
+    found = context.engine.statistics().drafts
+    return {"object": "list", "data": [_draft_card(context.model, one) for one in found]}
+
+
+@router.get("/health")
+def health(context: ContextDep) -> Response:
+    """200 while the engine lives, else 503."""
+    return Response(status_code=200 if context.engine.alive else 503)
+
+
+@router.get("/ready")
+def ready(context: ContextDep) -> JSONResponse:
+    """200 while new requests are taken, else 503."""
+    takes = context.engine.alive and not context.draining
+    return JSONResponse({"ready": takes}, status_code=200 if takes else 503)
+
+
+@router.api_route("/ping", methods=["GET", "POST"])
+def ping(context: ContextDep) -> Response:
+    """The same as /health."""
+    return health(context)
+
+
+@router.get("/version")
+def server_version() -> dict[str, str]:
+    """Version of redraft."""
+    try:
+        return {"version": version("redraft")}
+    except PackageNotFoundError:
+        return {"version": "unknown"}
+
+
+@router.get("/load")
+def load(context: ContextDep) -> dict[str, int]:
+    """Choices that run or wait."""
+    statistics = context.engine.statistics()
+    return {"server_load": statistics.running + statistics.waiting}
+
+
+@router.post("/tokenize")
+async def tokenize(body: TokenizeBody, context: ContextDep) -> dict[str, Any]:
+    """Token ids of a text or a conversation."""
+    context.model.check_name(body.model)
+    if (body.prompt is None) == (body.messages is None):
+        raise BadRequest("Send either prompt or messages.", "prompt")
+    if body.messages is not None:
+        text = context.prompts.render(body.messages, body.add_generation_prompt)
+        ids = await context.prompts.encode(text, False)
+    else:
+        ids = await context.prompts.encode(body.prompt or "", body.add_special_tokens)
+    answer: dict[str, Any] = {"count": len(ids), "max_model_len": context.model.max_model_len, "tokens": ids}
+    return {**answer, "token_strs": context.prompts.strings(ids) if body.return_token_strs else None}
+
+
+@router.post("/detokenize")
+def detokenize(body: DetokenizeBody, context: ContextDep) -> dict[str, str]:
+    """Text of token ids."""
+    context.model.check_name(body.model)
+    return {"prompt": context.prompts.decode(body.tokens)}
+
+
+def _model_card(model: ServedModel) -> dict[str, Any]:
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": model.created,
+        "owned_by": "redraft",
+        "root": model.name,
+        "parent": None,
+        "max_model_len": model.max_model_len,
+        "permission": [],
+    }
+
+
+def _draft_card(model: ServedModel, draft: DraftStatistics) -> dict[str, Any]:
+    adapter = draft.adapter
+    parts = None
+    if adapter is not None:
+        parts = {"r": adapter.r, "lora_alpha": adapter.lora_alpha, "sha256": adapter.sha256}
+    return {
+        "domain": draft.domain,
+        "version": draft.version,
+        "base_draft_fingerprint": model.base_draft_fingerprint,
+        "target_fingerprint": model.target_fingerprint,
+        "tokenizer_fingerprint": model.tokenizer_fingerprint,
+        "adapter": parts,
+        "checksum": draft.checksum,
+        "rounds": draft.rounds,
+        "proposed": draft.proposed,
+        "tested": draft.tested,
+        "accepted": draft.accepted,
+        "emitted": draft.emitted,
+        "acceptance_rate": draft.accepted / draft.tested if draft.tested else None,
+        "num_speculative_tokens": draft.num_speculative_tokens,
+        "state": draft.state,
+    }
