@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from redraft_trainer.reports import MeasureReport, PositionScore
 
@@ -91,7 +92,7 @@ def acceptance_by_version(points: Sequence[VersionPoint], domain: str = "") -> F
                 facecolors=color if promoted else "white",
                 label=name,
             )
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         _rates(axes, f"Acceptance by version{_of(domain)}")
         axes.set_xlabel("version (each measured on its own round's held-out prompts)")
         axes.legend(loc="lower right")
