@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import logging
 import shutil
 import tempfile
@@ -32,6 +34,8 @@ def convert_once(gguf: Path, models_dir: Path) -> Path:
     try:
         _convert(gguf, unfinished)
         unfinished.chmod(0o755)
+        for file in unfinished.iterdir():
+            file.chmod(0o644)
         _publish(unfinished, finished)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -42,7 +46,8 @@ def _convert(gguf: Path, folder: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     try:
-        with quiet_transformers():
+        # The bar of the GGUF reader listens to no setting.
+        with quiet_transformers(), contextlib.redirect_stderr(io.StringIO()):
             model = AutoModelForCausalLM.from_pretrained(
                 gguf.parent,
                 gguf_file=gguf.name,

@@ -67,7 +67,7 @@ class LoraShape:
 def parse_config(config: Mapping[str, Any], linears: Mapping[str, nn.Linear]) -> LoraShape:
     """Match `config` to a draft's linear layers. Raises AdapterRejected for what we don't merge."""
     for key, wanted in _PLAIN.items():
-        if config.get(key, wanted) != wanted:
+        if config.get(key) not in (None, wanted):
             raise AdapterRejected(f"{key} is {config[key]!r}; only {wanted!r} can be served")
     unmergeable = next((key for key in _MERGED_ELSEWHERE if config.get(key)), None)
     if unmergeable is not None:
