@@ -1,4 +1,6 @@
-"""Fixtures that several folders of tests share: real Valkey, real MLflow on sqlite, toy models, the command line."""
+"""Fixtures that several folders of tests share: real Valkey, real MLflow on sqlite, toy models, the
+command line.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ def tracking_uri(_mlflow_template: Path, tmp_path: Path) -> str:
 
 @pytest.fixture(scope="session")
 def toy_pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, Path]]:
-    """`toy_pair(kind)`: folders of a toy target and draft (table, chain, random, learn), made once per run."""
+    """`toy_pair(kind)`: folders of a toy target and draft (table, chain, random, learn), made once per
+    run.
+    """
     made: dict[str, tuple[Path, Path]] = {}
 
     def make(kind: str) -> tuple[Path, Path]:
@@ -100,7 +104,9 @@ Redraft = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def redraft(clean_environment: dict[str, str], tmp_path: Path) -> Redraft:
-    """`redraft("config", "--json", REDRAFT_X="1")`: run the command line in `tmp_path`, keyword = environment."""
+    """`redraft("config", "--json", REDRAFT_X="1")`: run the command line in `tmp_path`, keyword =
+    environment.
+    """
 
     def run(*arguments: str, timeout: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -7,7 +7,6 @@ import os
 import platform
 import shutil
 import socket
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -61,8 +60,6 @@ def _run(name: str, probe: Callable[[Settings], str], settings: Settings) -> Che
 
 
 def _python(_settings: Settings) -> str:
-    if sys.version_info < (3, 11):
-        raise RuntimeError(f"Python {platform.python_version()} is too old; use 3.11 or newer")
     return f"{platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} CPUs"
 
 

@@ -50,7 +50,9 @@ def _root(
 
 
 def main() -> None:
-    """Run a command. Failures of ours are one sentence on standard error; exit code 2 = change something, 1 = failed."""
+    """Run a command. Failures of ours are one sentence on standard error; exit code 2 = change something,
+    1 = failed.
+    """
     try:
         app()
     except KeyboardInterrupt:

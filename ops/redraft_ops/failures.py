@@ -1,4 +1,6 @@
-"""From an exception to one sentence and an exit code: 2 = the caller has to change something, 1 = it failed."""
+"""From an exception to one sentence and an exit code: 2 = the caller has to change something, 1 = it
+failed.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,9 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+PIPED_WIDTH = 140
+"""Columns of a table that goes into a pipe or a file."""
 
 
 def emit_json(value: Any) -> None:
@@ -22,10 +26,13 @@ def emit_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(*columns, title=title, title_justify="left")
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(shown(cell) for cell in row))
-    Console().print(table)
+    console = Console()
+    console.print(table, width=console.width if console.is_terminal else PIPED_WIDTH)
 
 
 def shown(value: object) -> str:
@@ -45,3 +52,8 @@ def stderr() -> Console:
 def note(sentence: str) -> None:
     """One line for a person, on standard error."""
     typer.echo(sentence, err=True)
+
+
+def finite(value: float | None) -> float | None:
+    """The number, or None where it is not one that JSON has."""
+    return value if value is not None and math.isfinite(value) else None

@@ -1,4 +1,6 @@
-"""Child processes that a command starts, and their end: every one is stopped, with all that it started itself."""
+"""Child processes that a command starts, and their end: every one is stopped, with all that it started
+itself.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ class Children:
     def start(self, name: str, arguments: Sequence[str], threads: int | None = None) -> Child:
         """Start `redraft ARGUMENTS` with its output in `<folder>/<name>.log`.
 
-        Its working directory is `folder`, so a `redraft.toml` of the caller's does not leak in. The process gets a
+        Its working directory is `folder`, so a `redraft.toml` of the caller's does not leak in. The process
+        gets a
         session of its own: a Ctrl-C reaches us alone, and we end the children in order.
         """
         self.folder.mkdir(parents=True, exist_ok=True)

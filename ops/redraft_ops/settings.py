@@ -6,9 +6,10 @@ Read once at an entry point (`load_settings`) and passed down. Order: command-li
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -155,3 +156,22 @@ def _sentence(error: ValidationError) -> str:
     more = error.error_count() - 1
     rest = f" ({more} more wrong)" if more else ""
     return f"setting {name}{value} is wrong: {message}{rest}; see `redraft config`"
+
+
+def as_environment(settings: Settings) -> dict[str, str]:
+    """Variables that make another process resolve these same settings; unset ones are left out."""
+    return dict(_variables(settings, PREFIX))
+
+
+def _variables(section: BaseModel, prefix: str) -> Iterator[tuple[str, str]]:
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        variable = f"{prefix}{name}".upper()
+        if isinstance(value, BaseModel):
+            yield from _variables(value, f"{variable}__")
+        elif isinstance(value, SecretStr):
+            yield variable, value.get_secret_value()
+        elif isinstance(value, (list, dict)):
+            yield variable, json.dumps(value)
+        elif value is not None:
+            yield variable, str(value)

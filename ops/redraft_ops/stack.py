@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from redraft_ops.errors import ServerUnreachable
 from redraft_ops.settings import Settings
 
 if TYPE_CHECKING:
@@ -40,6 +41,29 @@ class Stack:
         from redraft_queue.stream import SampleStream, connect
 
         return SampleStream(connect(self.redis_url, self.settings.queue), self.settings.queue)
+
+    def require_redis(self) -> None:
+        """Raise ServerUnreachable, within seconds, if Redis does not answer."""
+        from redraft_queue.errors import StreamUnavailable
+
+        try:
+            self.stream().domains()
+        except StreamUnavailable as error:
+            where = self.redis_url.rpartition("@")[2].removeprefix("redis://")
+            raise ServerUnreachable(
+                f"Redis at {where} does not answer ({error}); start it or set redis_url"
+            ) from error
+
+    def announce(self, domain: str, version: int | None) -> None:
+        """Tell the serving workers that a champion has moved. Without Redis they find out by polling."""
+        from redraft_queue.errors import StreamUnavailable
+        from redraft_queue.events import ChampionMoved, publish_champion
+        from redraft_queue.stream import connect
+
+        try:
+            publish_champion(connect(self.redis_url, self.settings.queue), ChampionMoved(domain, version))
+        except StreamUnavailable:
+            return
 
     def environment(self) -> dict[str, str]:
         """Variables that make another redraft process use this same stack."""

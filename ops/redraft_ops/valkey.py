@@ -1,6 +1,7 @@
 """An embedded Valkey shared by several processes: the first starts it, the last one out stops it.
 
-Users of a data directory hold a shared file lock on it. A keeper process in a session of its own (so that Ctrl-C in
+Users of a data directory hold a shared file lock on it. A keeper process in a session of its own (so that
+Ctrl-C in
 one terminal does not reach it) runs the server until nobody holds that lock. The kernel drops a lock with its
 process, so a killed user never leaves a server behind.
 """
@@ -39,9 +40,8 @@ def embedded_valkey(folder: Path) -> Iterator[str]:
             yield url
         finally:
             fcntl.flock(users, fcntl.LOCK_UN)
-            _wait_if_last(folder)
-            if keeper is not None:
-                keeper.poll()
+            if _gone_with_us(folder) and keeper is not None:
+                keeper.wait(STOP_SECONDS)
 
 
 def _find_or_start(folder: Path) -> tuple[str, subprocess.Popen[bytes] | None]:
@@ -67,6 +67,7 @@ def _await_start(folder: Path, keeper: subprocess.Popen[bytes]) -> str:
             return running
         time.sleep(0.05)
     keeper.terminate()
+    keeper.wait(STOP_SECONDS)
     raise EmbeddedValkeyError(
         f"the embedded Valkey did not start within {START_SECONDS:.0f} s; read {folder / 'keeper.log'}, "
         "or set REDRAFT_REDIS_URL to a server of your own"
@@ -88,15 +89,20 @@ def _keeper_alive(folder: Path) -> bool:
         return not _try(lock, fcntl.LOCK_EX)
 
 
-def _wait_if_last(folder: Path) -> None:
-    """The last user waits until the server is gone, so that nothing outlives the command that started it."""
+def _gone_with_us(folder: Path) -> bool:
+    """False where others use the server; the last user waits for its end, so that nothing outlives a
+    command.
+    """
     deadline = time.monotonic() + STOP_SECONDS
-    while time.monotonic() < deadline and _keeper_alive(folder):
+    while _keeper_alive(folder):
+        if time.monotonic() > deadline:
+            return False
         with (folder / "users.lock").open("a") as users:
             # A shared lock is refused only while the keeper, on its way out, holds the exclusive one.
             if _try(users, fcntl.LOCK_SH) and not _try(users, fcntl.LOCK_EX):
-                return
+                return False
         time.sleep(0.05)
+    return True
 
 
 def _try(lock: IO[str], kind: int) -> bool:
@@ -121,7 +127,8 @@ def _keep(folder: Path) -> None:
         scratch = folder / "server.json.new"
         scratch.write_text(json.dumps({"url": server.connection_url}))
         scratch.replace(folder / "server.json")
-        # Once the lock is ours it stays ours until the process ends: a newcomer waits for it, then starts anew.
+        # Once the lock is ours it stays ours until the process ends: a newcomer waits for it, then starts
+        # anew.
         while not stopping and not _try(users, fcntl.LOCK_EX) and server.is_running():
             time.sleep(POLL_SECONDS)
         (folder / "server.json").unlink(missing_ok=True)

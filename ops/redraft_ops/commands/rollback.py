@@ -17,7 +17,9 @@ def rollback(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Move a domain's champion back; with no earlier version, to the base draft. Workers follow within seconds."""
+    """Move a domain's champion back; with no earlier version, to the base draft. Workers follow within
+    seconds.
+    """
     from redraft_ops.settings import load_settings
     from redraft_ops.stack import open_stack
 

@@ -15,7 +15,9 @@ TIMEOUT_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back for one prompt. `arrivals` are the clock's readings at each chunk that carried text or tokens."""
+    """What came back for one prompt. `arrivals` are the clock's readings at each chunk that carried text
+    or tokens.
+    """
 
     prompt: str
     text: str = ""

@@ -25,7 +25,9 @@ class LiveCounts:
 
 
 def live(answers: Iterable[Answer]) -> LiveCounts:
-    """Acceptance of finished requests. The interval's unit is the request: its tokens rise and fall together."""
+    """Acceptance of finished requests. The interval's unit is the request: its tokens rise and fall
+    together.
+    """
     good = [answer for answer in answers if answer.error is None and answer.rounds]
     tested = sum(answer.tested for answer in good)
     counted = [answer for answer in good if answer.tested]
@@ -34,10 +36,9 @@ def live(answers: Iterable[Answer]) -> LiveCounts:
         if tested
         else None
     )
-    rounds = sum(answer.rounds for answer in good)
-    emitted = sum(
-        answer.rounds * answer.mean_acceptance_length for answer in good if answer.mean_acceptance_length
-    )
+    spoken = [answer for answer in good if answer.mean_acceptance_length]
+    emitted = sum(answer.tokens for answer in spoken)
+    rounds = sum(answer.tokens / answer.mean_acceptance_length for answer in spoken)
     return LiveCounts(len(good), tested, acceptance, emitted / rounds if rounds else None)
 
 
@@ -51,7 +52,9 @@ class Speed:
 
 
 def speed(answers: Sequence[Answer]) -> Speed:
-    """Ratio of sums over the probes. The tokens of the first chunk are not in its time, so they are taken off pro rata."""
+    """Ratio of sums over the probes. The tokens of the first chunk are not in its time, so they are taken
+    off pro rata.
+    """
     timed = [answer for answer in answers if answer.error is None and len(answer.arrivals) > 1]
     seconds = sum(answer.arrivals[-1] - answer.arrivals[0] for answer in timed)
     if not seconds:
@@ -82,9 +85,11 @@ def expected_tokens(acceptance: float, k: int) -> float:
 
 
 def break_even(seconds_per_round: float | None, seconds_per_token: float | None, k: int) -> float | None:
-    """Acceptance at which speculation is as fast as plain decoding: expected_tokens(a, k) = round time / token time.
+    """Acceptance at which speculation is as fast as plain decoding: expected_tokens(a, k) = round time /
+    token time.
 
-    Both times are measured on one stream. None where no acceptance is enough (a round costs more than k + 1 plain
+    Both times are measured on one stream. None where no acceptance is enough (a round costs more than k + 1
+    plain
     tokens) or a time is missing; 0 where a round costs no more than one plain token.
     """
     if not seconds_per_round or not seconds_per_token:

@@ -26,13 +26,18 @@ class DemoPlan:
     """Shortest and longest source of a function that is asked about."""
 
     probes: int = 8
-    """Prompts sent one at a time, three times: speculation off, base draft, new draft. They are never captured."""
+    """Prompts sent one at a time, three times: speculation off, base draft, new draft. They are never
+    captured.
+    """
     probe_tokens: int = 48
     greedy_checks: int = 4
     """Probes whose text is compared with a plain greedy loop over the target."""
 
     rounds: int = 1
     serving_threads: int | None = None
+    worker_threads: int | None = None
+    streams_from: float = 0.9
+    """Share of the training steps after which the streams start that the swap happens under."""
     ready_seconds: float = 300.0
     round_seconds: float = 900.0
     swap_seconds: float = 60.0
@@ -62,6 +67,8 @@ def quick_plan() -> DemoPlan:
         probe_tokens=32,
         greedy_checks=4,
         serving_threads=1,
+        worker_threads=1,
+        streams_from=0.0,
         trainer={
             "max_steps": 60,
             "eval_every": 20,

@@ -17,7 +17,8 @@ SKIPPED_FOLDERS = {"test", "tests", "idlelib", "lib2to3", "site-packages", "turt
 def docstring_prompts(seed: int, characters: tuple[int, int]) -> list[str]:
     """Every function of the standard library whose source, without its docstring, has a length in the bounds.
 
-    Each prompt occurs once; the order is a shuffle by `seed` of a sorted list, so it depends on the Python version only.
+    Each prompt occurs once; the order is a shuffle by `seed` of a sorted list, so it depends on the Python
+    version only.
     """
     shortest, longest = characters
     sources = {source for path in _modules() for source in _functions(path)}

@@ -27,7 +27,9 @@ class Prompts:
 
 
 def run_all(client: Client, prompts: list[str], clients: int, done: Done, **sampling: Any) -> list[Answer]:
-    """Answer all prompts with `clients` streams at a time; `done` is called per answer, from several threads."""
+    """Answer all prompts with `clients` streams at a time; `done` is called per answer, from several
+    threads.
+    """
     answers: list[Answer] = []
     todo = Prompts(prompts)
     threads = [_thread(client, todo, answers, done, threading.Event(), sampling) for _ in range(clients)]

@@ -1,0 +1,51 @@
+"""`redraft demo`: the whole loop on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from redraft_ops.options import AsJson
+from redraft_ops.output import emit_json, note
+
+
+def demo(
+    quick: Annotated[bool, typer.Option("--quick", help="On a toy pair, in under a minute.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the report, logs and data; emptied first.")] = Path(
+        "redraft-demo"
+    ),
+    json: AsJson = False,
+) -> None:
+    """Show a draft getting better from its own traffic and being swapped in while it serves."""
+    from redraft_ops.demo.plan import full_plan, quick_plan
+    from redraft_ops.demo.report import HEADER, rows, write_report
+    from redraft_ops.demo.run import run_demo
+    from redraft_ops.output import emit_table
+    from redraft_ops.progress import Phases
+
+    plan = quick_plan() if quick else full_plan()
+    folder = out.expanduser().absolute()
+    with Phases() as phases:
+        result = run_demo(plan, folder, phases)
+    command = mlflow_command(folder)
+    report = write_report(result, plan, folder, command)
+    if json:
+        emit_json(result.to_json())
+    else:
+        emit_table("redraft demo", HEADER, rows(result))
+    note(f"report: {report}\nMLflow: {command}")
+    if result.failures or not result.greedy_equal:
+        reason = f"{len(result.failures)} requests failed" if result.failures else "greedy text differs"
+        note(f"redraft: the demo found a fault: {reason}; read {folder / 'logs'}")
+        raise typer.Exit(1)
+
+
+def mlflow_command(folder: Path) -> str:
+    """The command that opens MLflow's UI on the demo's data."""
+    data = folder / "data" / "mlflow"
+    return (
+        f"mlflow server --backend-store-uri sqlite:///{data / 'mlflow.db'} "
+        f"--artifacts-destination {data / 'artifacts'} --port 5000"
+    )

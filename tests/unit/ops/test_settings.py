@@ -1,0 +1,89 @@
+"""Where settings come from, which one wins, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from redraft_ops.settings import SettingsError, as_environment, load_settings, masked
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+def test_command_line_beats_environment_beats_dotenv_beats_toml(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "redraft.toml").write_text(
+        "[serving]\nport = 1\nmax_num_seqs = 2\nmax_waiting = 3\nmax_n = 4\n"
+    )
+    (tmp_path / ".env").write_text(
+        "REDRAFT_SERVING__PORT=10\nREDRAFT_SERVING__MAX_NUM_SEQS=20\n"
+        "REDRAFT_SERVING__MAX_WAITING=30\nOTHER=1\n"
+    )
+    monkeypatch.setenv("REDRAFT_SERVING__PORT", "100")
+    monkeypatch.setenv("REDRAFT_SERVING__MAX_NUM_SEQS", "200")
+    serving = load_settings({"serving": {"port": 1000}}).serving
+    assert (serving.port, serving.max_num_seqs, serving.max_waiting, serving.max_n) == (1000, 200, 30, 4)
+
+
+def test_mlflow_keeps_the_name_of_its_own_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://registry:5000")
+    assert load_settings().mlflow_tracking_uri == "http://registry:5000"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("REDRAFT_MODELS__DTYPE", "float8", ("models.dtype", "'float8'", "bfloat16")),
+        ("REDRAFT_GATE__MIN_GIAN", "0.1", ("gate.min_gian", "does not exist")),
+        ("REDRAFT_NONSENSE", "1", ("REDRAFT_NONSENSE", "no setting")),
+        ("REDRAFT_DEFAULT_DOMAIN", "a/b", ("a/b", "letters")),
+        ("MLFLOW_TRACKING_URI", "file:./mlruns", ("file:./mlruns", "sqlite")),
+        ("REDRAFT_SERVING__PORT", "99999", ("serving.port", "99999")),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence_with_its_name_and_value(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SettingsError) as caught:
+        load_settings()
+    message = str(caught.value)
+    assert all(word in message for word in words), message
+    assert "\n" not in message
+    assert "http" not in message.replace("http(s)", "")
+
+
+@pytest.mark.parametrize("text", ["nonsense = 1", "[gate]\nnonsense = 1", "= broken"])
+def test_a_wrong_toml_file_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "redraft.toml").write_text(text)
+    with pytest.raises(SettingsError):
+        load_settings()
+
+
+def test_secrets_are_masked_and_never_in_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDRAFT_REDIS_URL", "redis://:hunter2@example:6379")
+    monkeypatch.setenv("REDRAFT_SERVING__API_KEY", "sesame-open")
+    shown = json.dumps(masked(load_settings()))
+    assert "hunter2" not in shown
+    assert "sesame-open" not in shown
+
+
+def test_a_child_process_resolves_the_same_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    here = load_settings(
+        {
+            "redis_url": "redis://:secret@x:1",
+            "data_dir": tmp_path / "data",
+            "domains": ["a", "b"],
+            "serving": {"api_key": "k", "port": 81},
+            "gate": {"min_gain": 0.5},
+        }
+    )
+    for name, value in as_environment(here).items():
+        monkeypatch.setenv(name, value)
+    assert load_settings() == here
