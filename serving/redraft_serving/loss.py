@@ -1,0 +1,82 @@
+"""Samples that were trimmed from a stream before any training round saw them: counted, never silent."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from redraft_models.errors import RegistryError
+from redraft_models.registry import Registry
+from redraft_queue.errors import QueueError
+from redraft_queue.stream import SampleStream
+
+logger = logging.getLogger(__name__)
+
+Cursor = tuple[str | None, int]
+
+
+class LossMeter:
+    """Compares each domain's stream with its cursor (the newest version's tags), every `period_seconds`.
+
+    A cursor's loss starts again at zero when a round moves it, so the increases are added up.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        stream: SampleStream,
+        domains: Callable[[], Sequence[str]],
+        period_seconds: float = 30.0,
+    ) -> None:
+        self._registry = registry
+        self._stream = stream
+        self._domains = domains
+        self._period_seconds = period_seconds
+        self._seen: dict[str, tuple[Cursor, int]] = {}
+        self._lost: Counter[str] = Counter()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="redraft-loss", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; a look that waits for a server is left behind."""
+        self._stop.set()
+        self._thread.join(timeout=2.0)
+
+    @property
+    def lost(self) -> Mapping[str, int]:
+        """Samples lost since this worker started, by domain."""
+        return dict(self._lost)
+
+    def look(self) -> None:
+        """One pass. A server that is away ends it; the next one will find what was lost meanwhile."""
+        for domain in self._domains():
+            try:
+                self._measure(domain)
+            except (RegistryError, QueueError) as error:
+                logger.debug("losses of domain %s are unknown: %s", domain, error)
+                return
+
+    def _measure(self, domain: str) -> None:
+        newest = self._registry.newest(domain)
+        tags = newest.tags if newest is not None else {}
+        ordinal = tags.get("stream_last_ordinal", "0")
+        cursor = (tags.get("stream_last_id") or None, int(ordinal) if ordinal.isdigit() else 0)
+        lost = self._stream.backlog(domain, *cursor).lost
+        # What was lost before this worker started is not its to count.
+        before_cursor, before = self._seen.get(domain, (cursor, lost))
+        self._seen[domain] = (cursor, lost)
+        self._lost[domain] += max(0, lost - (before if before_cursor == cursor else 0))
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.look()
+            except Exception:
+                logger.exception("measuring losses failed")
+            self._stop.wait(self._period_seconds)
