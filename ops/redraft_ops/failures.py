@@ -30,11 +30,12 @@ def _wrong() -> tuple[type[Exception], ...]:
 def _failed() -> tuple[type[Exception], ...]:
     from redraft_models.errors import ModelsError
     from redraft_queue.errors import QueueError
+    from redraft_serving.errors import ServingError
     from redraft_trainer.errors import RoundFailed
 
     from redraft_ops.errors import OpsError
 
-    return (ModelsError, QueueError, RoundFailed, OpsError)
+    return (ModelsError, QueueError, RoundFailed, ServingError, OpsError)
 
 
 def _line(error: Exception) -> str:

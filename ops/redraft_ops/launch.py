@@ -24,6 +24,7 @@ def run_serving(stack: Stack) -> None:
             artifact_root=stack.artifact_root,
             cache_dir=settings.cache_dir,
             default_domain=settings.default_domain,
+            domains=tuple(settings.domains),
         )
     )
 

@@ -71,9 +71,9 @@ class Settings(BaseSettings):
     )
     default_domain: str = Field("default", description="Domain of a request that names none.")
     domains: list[str] = Field(["default"], description="Domains that beat schedules training rounds for.")
-    models: ModelSettings = Field(default_factory=ModelSettings)
+    models: ModelSettings = Field(default_factory=lambda: ModelSettings.model_validate({}))
     serving: ServingSettings = Field(default_factory=ServingSettings)
-    queue: QueueSettings = Field(default_factory=QueueSettings)
+    queue: QueueSettings = Field(default_factory=lambda: QueueSettings.model_validate({}))
     trainer: TrainerSettings = Field(default_factory=TrainerSettings)
     gate: GateSettings = Field(default_factory=GateSettings)
 

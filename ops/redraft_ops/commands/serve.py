@@ -29,6 +29,7 @@ def serve(
     ] = None,
 ) -> None:
     """Serve the target with its draft, log samples, and follow the champion of each domain."""
+    from redraft_ops.logs import configure_logging
     from redraft_ops.settings import load_settings
 
     models = {
@@ -50,6 +51,7 @@ def serve(
     settings = load_settings({name: value for name, value in given.items() if value})
     from redraft_ops.stack import open_stack
 
+    configure_logging()
     with open_stack(settings) as stack:
         from redraft_ops.launch import run_serving
 

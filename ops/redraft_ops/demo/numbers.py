@@ -36,9 +36,9 @@ def live(answers: Iterable[Answer]) -> LiveCounts:
         if tested
         else None
     )
-    spoken = [answer for answer in good if answer.mean_acceptance_length]
-    emitted = sum(answer.tokens for answer in spoken)
-    rounds = sum(answer.tokens / answer.mean_acceptance_length for answer in spoken)
+    lengths = [(a.tokens, a.mean_acceptance_length) for a in good if a.mean_acceptance_length]
+    emitted = sum(tokens for tokens, _ in lengths)
+    rounds = sum(tokens / length for tokens, length in lengths)
     return LiveCounts(len(good), tested, acceptance, emitted / rounds if rounds else None)
 
 

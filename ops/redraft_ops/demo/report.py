@@ -24,10 +24,14 @@ def rows(result: DemoResult) -> list[Row]:
         ("measured acceptance (held-out prompts)", _interval(before.measured), _interval(after.measured)),
         ("gain, paired by prompt", "", _gain(result.gain)),
         ("live acceptance (served requests)", _live(before.live), _live(after.live)),
-        ("mean acceptance length", *(_number(s.live.mean_acceptance_length, 2) for s in (before, after))),
+        _row(
+            "mean acceptance length", before.live.mean_acceptance_length, after.live.mean_acceptance_length, 2
+        ),
         ("tokens/s, speculation off", _number(result.off.tokens_per_second, 1), ""),
-        ("tokens/s, one stream", *(_number(s.speed.tokens_per_second, 1) for s in (before, after))),
-        ("tokens/s, modelled", *(_number(s.modelled_tokens_per_second(k), 1) for s in (before, after))),
+        _row("tokens/s, one stream", before.speed.tokens_per_second, after.speed.tokens_per_second, 1),
+        _row(
+            "tokens/s, modelled", before.modelled_tokens_per_second(k), after.modelled_tokens_per_second(k), 1
+        ),
         (
             f"break-even acceptance at K = {k}",
             _break_even(result.break_even_before),
@@ -41,6 +45,10 @@ def rows(result: DemoResult) -> list[Row]:
         ("requests failed", "", f"{len(result.failures)} of {result.requests}"),
         ("greedy text equals the target's own", "", "yes" if result.greedy_equal else "NO"),
     ]
+
+
+def _row(label: str, before: float | None, after: float | None, places: int) -> Row:
+    return label, _number(before, places), _number(after, places)
 
 
 def write_report(result: DemoResult, plan: DemoPlan, out: Path, mlflow_command: str) -> Path:

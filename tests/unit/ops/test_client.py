@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from redraft_ops.demo.client import Client
@@ -25,7 +25,7 @@ SPECULATIVE = {
 class Handler(http.server.BaseHTTPRequestHandler):
     """Answers by what the prompt says."""
 
-    seen: list[tuple[dict[str, Any], str | None]] = []
+    seen: ClassVar[list[tuple[dict[str, Any], str | None]]] = []
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -61,7 +61,7 @@ def test_a_childs_own_children_end_too(tmp_path: Path) -> None:
 
 def test_a_child_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("redraft_ops.processes.GRACE_SECONDS", 1.0)
-    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
+    code = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
     children, child = start(tmp_path, code)
     read_pid(child.log)
     children.stop()
@@ -77,11 +77,15 @@ def test_a_child_that_ended_is_named_with_the_end_of_its_log(tmp_path: Path) -> 
 
 def test_sigterm_leaves_through_with_blocks() -> None:
     left = []
-    with pytest.raises(SystemExit) as caught, sigterm_as_exit():
+
+    def terminated() -> None:
         try:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(5)
         finally:
             left.append(True)
+
+    with sigterm_as_exit(), pytest.raises(SystemExit) as caught:
+        terminated()
     assert caught.value.code == 143
     assert left == [True]

@@ -80,5 +80,5 @@ def test_a_folder_that_cannot_be_used_is_one_sentence(
 ) -> None:
     (tmp_path / "valkey.conf").mkdir()
     monkeypatch.setattr(valkey, "START_SECONDS", 5.0)
-    with pytest.raises(EmbeddedValkeyError, match="keeper.log"), embedded_valkey(tmp_path):
+    with pytest.raises(EmbeddedValkeyError, match=r"keeper\.log"), embedded_valkey(tmp_path):
         pass
