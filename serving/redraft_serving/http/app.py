@@ -12,7 +12,7 @@ from redraft_serving.http.errors import install_error_handlers
 from redraft_serving.http.latency import Latencies
 from redraft_serving.http.logprobs import TokenTexts
 from redraft_serving.http.metrics import EngineCollector, LoopCounters, install_metrics
-from redraft_serving.http.middleware import ApiKeyMiddleware, RequestIdMiddleware
+from redraft_serving.http.middleware import ApiKeyMiddleware, BodyLimitMiddleware, RequestIdMiddleware
 from redraft_serving.http.prompts import PromptReader
 from redraft_serving.http.served import Context, ServedModel
 from redraft_serving.settings import ServingSettings
@@ -28,7 +28,7 @@ def build_app(
     """The application over a started engine. Its shared state is `app.state.context`."""
     registry = CollectorRegistry()
     prompts = PromptReader(model)
-    app = FastAPI(title="redraft", max_body_size=settings.max_body_bytes)
+    app = FastAPI(title="redraft")
     app.state.context = Context(
         engine=engine,
         model=model,
@@ -45,5 +45,6 @@ def build_app(
     install_error_handlers(app)
     if settings.api_key is not None:
         app.add_middleware(ApiKeyMiddleware, api_key=settings.api_key.get_secret_value())
+    app.add_middleware(BodyLimitMiddleware, max_bytes=settings.max_body_bytes)
     app.add_middleware(RequestIdMiddleware)
     return app

@@ -1,13 +1,14 @@
-"""Pure ASGI middleware: request ids and the API key. (BaseHTTPMiddleware would hide disconnects.)"""
+"""Pure ASGI middleware: request ids, key, size. (BaseHTTPMiddleware would hide disconnects.)"""
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 import uuid
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from redraft_serving.http.errors import error_body
@@ -50,18 +51,46 @@ class ApiKeyMiddleware:
             await self.app(scope, receive, send)
             return
         message = "The API key is missing or wrong; send it as `Authorization: Bearer <key>`."
-        body = json.dumps(error_body(message, "invalid_request_error", code="invalid_api_key")).encode()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"www-authenticate", b"Bearer"),
-        ]
-        await send({"type": "http.response.start", "status": 401, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        headers = {"WWW-Authenticate": "Bearer"}
+        await _refusal(401, message, "invalid_api_key", headers)(scope, receive, send)
 
     def _authorised(self, scope: Scope) -> bool:
         given = Headers(scope=scope).get("authorization", "")
         return secrets.compare_digest(given.encode("latin-1"), self._expected)
+
+
+class BodyLimitMiddleware:
+    """413 for a body of more than `max_bytes`, before it is read where its length is announced."""
+
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+        self.app = app
+        self._max_bytes = max_bytes
+        self._message = f"The body has more than {max_bytes} bytes; send less at once."
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        announced = Headers(scope=scope).get("content-length", "0")
+        if announced.isdecimal() and int(announced) > self._max_bytes:
+            await _refusal(413, self._message, "content_too_large")(scope, receive, send)
+            return
+        size = 0
+
+        async def counted() -> Message:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > self._max_bytes:
+                raise HTTPException(413, self._message.removesuffix("."))
+            return message
+
+        await self.app(scope, counted, send)
+
+
+def _refusal(status: int, message: str, code: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    body = error_body(message, "invalid_request_error", code=code)
+    return JSONResponse(body, status_code=status, headers=headers)
 
 
 def _guarded(scope: Scope) -> bool:

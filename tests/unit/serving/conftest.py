@@ -1,8 +1,14 @@
-"""Tokenizers made on the spot: a byte-level BPE one and a word-level one, both without any download."""
+"""Tokenizers made on the spot, without any download, and a real HTTP server around an application."""
 
 from __future__ import annotations
 
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
 import pytest
+import uvicorn
+from fastapi import FastAPI
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
@@ -40,3 +46,25 @@ def word_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(
         tokenizer_object=core, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
     )
+
+
+@pytest.fixture(scope="module")
+def serve() -> Iterator[Callable[[FastAPI], str]]:
+    """`serve(app)` answers real HTTP from a thread; returns the address."""
+    running: list[tuple[uvicorn.Server, threading.Thread]] = []
+
+    def start(app: FastAPI) -> str:
+        listener = socket.create_server(("127.0.0.1", 0))
+        server = uvicorn.Server(
+            uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=2)
+        )
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        running.append((server, thread))
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+    yield start
+    for server, _ in running:
+        server.should_exit = True
+    for _, thread in running:
+        thread.join(timeout=10)
