@@ -27,7 +27,7 @@ def cut_layers(target_module: Any, layers: Sequence[int]) -> Any:
     body: Any = getattr(target_module, "model", None)
     if not hasattr(body, "layers") or not hasattr(target_module, "lm_head"):
         raise IncompatiblePair(
-            f"{type(target_module).__name__} is not Llama-like (no model.layers or no lm_head): it can't be cut"
+            f"{type(target_module).__name__} is not Llama-like (no model.layers or lm_head): it can't be cut"
         )
     _check_layers(layers, len(body.layers))
     with torch.device("meta"):

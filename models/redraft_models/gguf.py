@@ -34,8 +34,8 @@ def convert_once(gguf: Path, models_dir: Path) -> Path:
     try:
         _convert(gguf, unfinished)
         unfinished.chmod(0o755)
-        for file in unfinished.iterdir():
-            file.chmod(0o644)
+        for written in unfinished.iterdir():
+            written.chmod(0o644)
         _publish(unfinished, finished)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

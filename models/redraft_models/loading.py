@@ -19,7 +19,6 @@ from redraft_models.cut import cut_layers, heal
 from redraft_models.draft_folder import DRAFT_FILE, LAYER_CUT, CutRecipe, read_recipe
 from redraft_models.errors import AdapterRejected, IncompatiblePair, SourceError
 from redraft_models.fingerprints import tokenizer_fingerprint, weights_fingerprint
-from redraft_models.quiet import quiet_transformers
 from redraft_models.reading import read_config, read_model, read_tokenizer
 from redraft_models.settings import ModelSettings
 from redraft_models.sources import DEFAULT, resolve_source
@@ -83,10 +82,9 @@ def load_pair(settings: ModelSettings, cache_dir: Path) -> ModelPair:
     together.
     """
     device, dtype = resolve_device(settings.device), getattr(torch, settings.dtype)
-    with quiet_transformers():
-        target, tokenizer = _load_target(settings, cache_dir)
-        wanted = settings.draft != NO_DRAFT
-        draft = _load_draft(settings, cache_dir, target, tokenizer) if wanted else None
+    target, tokenizer = _load_target(settings, cache_dir)
+    wanted = settings.draft != NO_DRAFT
+    draft = _load_draft(settings, cache_dir, target, tokenizer) if wanted else None
     _place(target.module, device, dtype)
     if draft is not None:
         _place(draft.module, device, dtype)
@@ -112,9 +110,8 @@ def load_draft(settings: ModelSettings, cache_dir: Path) -> tuple[Draft, Any, st
     if settings.draft == NO_DRAFT:
         raise SourceError('the draft is "none": there is nothing to train or to measure; set a draft')
     device, dtype = resolve_device(settings.device), getattr(torch, settings.dtype)
-    with quiet_transformers():
-        target, tokenizer = _load_target(settings, cache_dir)
-        draft = _load_draft(settings, cache_dir, target, tokenizer)
+    target, tokenizer = _load_target(settings, cache_dir)
+    draft = _load_draft(settings, cache_dir, target, tokenizer)
     _place(draft.module, device, dtype)
     return draft, tokenizer, target.fingerprint, tokenizer_fingerprint(tokenizer)
 

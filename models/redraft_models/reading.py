@@ -9,6 +9,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from redraft_models.errors import SourceError
+from redraft_models.quiet import quiet_transformers
 
 
 def read_config(path: Path, source: str) -> Any:
@@ -30,9 +31,10 @@ def read_tokenizer(path: Path, source: str) -> Any:
 def read_model(path: Path, source: str) -> Any:
     """The model, frozen and in eval mode, in the dtype that it is stored in. Raises SourceError."""
     try:
-        module = AutoModelForCausalLM.from_pretrained(
-            path, dtype="auto", use_safetensors=True, trust_remote_code=False
-        )
+        with quiet_transformers():
+            module = AutoModelForCausalLM.from_pretrained(
+                path, dtype="auto", use_safetensors=True, trust_remote_code=False
+            )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise SourceError(f"the weights of model {source} can't be read: {first_line(error)}") from error
     return module.requires_grad_(False).eval()

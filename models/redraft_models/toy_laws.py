@@ -37,9 +37,11 @@ def chain_rows(with_eos: bool = True) -> Tensor:
     return torch.nn.functional.one_hot(torch.tensor(following), size).to(torch.float64)
 
 
-def uniform_rows(words: int) -> Tensor:
-    """Every token is followed by each of the words alike, never by a special token."""
-    return table_rows([1 / words] * words)
+def uniform_rows(words: int, with_eos: bool = False) -> Tensor:
+    """Every token is followed by each of the words (and <eos>) alike."""
+    rows = table_rows([1.0] * words)
+    rows[:, EOS_ID] = float(with_eos)
+    return rows / rows.sum(-1, keepdim=True)
 
 
 def learn_rows(eos_probability: float = 0.0) -> Tensor:
@@ -62,7 +64,7 @@ def learn_rows(eos_probability: float = 0.0) -> Tensor:
 
 
 def learn_draft_rows(target_rows: Tensor) -> Tensor:
-    """Where the learn pair's draft starts: mostly wrong, so that its greedy proposals are never the target's."""
+    """Where the learn pair's draft starts: mostly wrong; its greedy proposals are never the target's."""
     known, wrong, uniform = LEARN_MIXTURE
     words = target_rows[FIRST_WORD_ID:].roll(LEARN_CLASSES // 2, 0)
     special = target_rows[FIRST_WORD_ID + 3].repeat(FIRST_WORD_ID, 1)

@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from redraft_models.toy_table import save_model
 from redraft_models.toy_tokenizer import EOS_ID
 
-HEAD_SPREAD = 0.25
+HEAD_SPREAD = 0.4
 
 
 def write_random_models(

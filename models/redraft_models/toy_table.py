@@ -21,6 +21,8 @@ from redraft_models.toy_tokenizer import EOS_ID
 ZERO_LOGIT = -60.0
 """Stands for the log of 0: its probability, 9e-27, is never drawn, and sums with it stay finite."""
 NORM_EPS = 1e-12
+SPARE_LOGIT = 12.0
+"""The most that the spare dimensions can add to one logit: the final norm bounds them."""
 
 
 def write_table_model(
@@ -76,7 +78,7 @@ def _set_law(model: Any, logits_VV: Tensor) -> None:
     model.model.embed_tokens.weight.zero_()
     model.model.embed_tokens.weight[:, :size].copy_(torch.eye(size))
     model.lm_head.weight[:, :size].copy_(logits_VV.T / (2 * size) ** 0.5)
-    model.lm_head.weight[:, size:].copy_(torch.eye(size))
+    model.lm_head.weight[:, size:].copy_(torch.eye(size) * SPARE_LOGIT / (2 * size) ** 0.5)
 
 
 def save_model(model: Any, folder: Path) -> None:
