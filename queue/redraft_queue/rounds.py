@@ -72,7 +72,7 @@ def round_status(app: Celery, round_id: str) -> RoundStatus:
     try:
         meta = app.backend.get_task_meta(round_id, cache=False)
     except (redis.RedisError, OSError) as error:
-        raise StreamUnavailable(f"round {round_id} could not be looked up ({error})") from error
+        raise StreamUnavailable(f"round {round_id} could not be looked up in Redis ({error})") from error
     result = meta.get("result")
     if isinstance(result, Mapping):
         return RoundStatus(round_id, meta["status"], result)
@@ -99,7 +99,7 @@ def register_train_round(app: Celery, run: RunRound) -> Task:
     def train_round(self: Task, domain: str, force: bool = False) -> dict[str, Any]:
         return _deliver(self, run, keys.check_name(domain), force)
 
-    return app.task(train_round, bind=True, name=TRAIN_ROUND)
+    return app.task(train_round, bind=True, name=TRAIN_ROUND, shared=False)
 
 
 def _deliver(task: Task, run: RunRound, domain: str, force: bool) -> dict[str, Any]:

@@ -87,10 +87,11 @@ class SampleStream:
         if self._settings.stream_max_age_seconds is None:
             return 0
         with translated(f"trim the samples of domain {domain}"):
-            seconds, _ = self._client.time()
-            oldest = max(0, round((seconds - self._settings.stream_max_age_seconds) * 1000))
-            self._client.xtrim(keys.dead(domain), minid=oldest, approximate=False)
-            return self._client.xtrim(keys.samples(domain), minid=oldest, approximate=False)
+            seconds, microseconds = self._client.time()  # ids are made by the server's clock
+            oldest = seconds + microseconds / 1e6 - self._settings.stream_max_age_seconds
+            oldest_ms = max(0, round(oldest * 1000))
+            self._client.xtrim(keys.dead(domain), minid=oldest_ms, approximate=False)
+            return self._client.xtrim(keys.samples(domain), minid=oldest_ms, approximate=False)
 
     def position(self, domain: str) -> StreamPosition:
         """Where the domain's stream stands now; all zero where it doesn't exist."""

@@ -1,0 +1,105 @@
+"""The round lock on a real server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+import redis
+from redraft_queue.errors import LockHeld
+from redraft_queue.lock import RoundLock, holder
+
+KEY = "redraft:lock:round:default"
+
+
+def test_one_round_holds_a_domain(client: redis.Redis) -> None:
+    with RoundLock(client, "default", "round-1", 5.0) as lock:
+        assert holder(client, "default") == "round-1"
+        with pytest.raises(LockHeld, match="round-1") as raised, RoundLock(client, "default", "round-2", 5.0):
+            pytest.fail("two rounds hold one domain")
+        assert raised.value.holder == "round-1"
+        with RoundLock(client, "other", "round-2", 5.0):
+            assert holder(client, "other") == "round-2"
+        assert not lock.lost.is_set()
+    assert holder(client, "default") is None
+    with RoundLock(client, "default", "round-2", 5.0):
+        pass
+
+
+def test_the_same_round_delivered_twice_does_not_enter_twice(client: redis.Redis) -> None:
+    with (
+        RoundLock(client, "default", "round-1", 5.0),
+        pytest.raises(LockHeld) as raised,
+        RoundLock(client, "default", "round-1", 5.0),
+    ):
+        pytest.fail("one round runs twice")
+    assert raised.value.holder == "round-1"
+
+
+def test_a_living_holder_keeps_the_lock(client: redis.Redis) -> None:
+    """Without the beating thread, the wrong variant, the lock ends after its ttl."""
+    with RoundLock(client, "default", "round-1", 0.4) as lock:
+        time.sleep(1.2)
+        assert holder(client, "default") == "round-1"
+        assert not lock.lost.is_set()
+
+    client.set(KEY, "round-1 token", px=400)
+    time.sleep(0.6)
+    assert holder(client, "default") is None
+
+
+def test_a_dead_holders_lock_ends(client: redis.Redis) -> None:
+    pid = os.fork()
+    if pid == 0:
+        RoundLock(client, "default", "round-1", 0.5).__enter__()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert holder(client, "default") == "round-1"
+    time.sleep(0.7)
+    with RoundLock(client, "default", "round-2", 0.5):
+        assert holder(client, "default") == "round-2"
+
+
+def test_a_lock_that_was_taken_over_is_lost_and_left_alone(client: redis.Redis) -> None:
+    with RoundLock(client, "default", "round-1", 0.4) as lock:
+        client.set(KEY, "round-2 token", px=60_000)
+        assert lock.lost.wait(1)
+    assert holder(client, "default") == "round-2"
+
+
+def test_a_lock_that_was_deleted_is_lost(client: redis.Redis) -> None:
+    with RoundLock(client, "default", "round-1", 0.4) as lock:
+        client.flushall()
+        assert lock.lost.wait(1)
+
+
+def test_a_lock_is_lost_before_it_ends_where_the_server_freezes(client: redis.Redis) -> None:
+    pid = client.info("server")["process_id"]
+    lock = RoundLock(client, "default", "round-1", 6.0)
+    with lock:
+        os.kill(pid, signal.SIGSTOP)
+        frozen = time.monotonic()
+        try:
+            assert lock.lost.wait(10)
+            assert time.monotonic() - frozen < 6.0 + 1.0  # the ttl and one socket timeout
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_a_short_freeze_is_survived(client: redis.Redis) -> None:
+    pid = client.info("server")["process_id"]
+    with RoundLock(client, "default", "round-1", 6.0) as lock:
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(2.0)
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(2.0)
+        assert not lock.lost.is_set()
+        assert holder(client, "default") == "round-1"
+
+
+def test_an_error_inside_frees_the_lock(client: redis.Redis) -> None:
+    with pytest.raises(ZeroDivisionError), RoundLock(client, "default", "round-1", 60.0):
+        _ = 1 // 0
+    assert holder(client, "default") is None
