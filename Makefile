@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 BUILT := $(VENV)/.built
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help demo demo-quick check format test test-fast test-slow clean
+.PHONY: help demo demo-quick docs check format test test-fast test-slow clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -38,6 +38,9 @@ check: $(BUILT) ## lint, format, types
 format: $(BUILT) ## format and fix what can be fixed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(BUILT) ## renew the generated parts of README.md
+	$(BIN)/python -m redraft_ops.readme README.md
 
 test: check test-fast ## checks and every test on toy models, under 10 minutes
 

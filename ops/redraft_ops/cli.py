@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from redraft_ops.commands import beat, config, demo, doctor, measure, rollback, serve, status, train, worker
+from redraft_ops.commands import (
+    beat,
+    config,
+    demo,
+    doctor,
+    init_draft,
+    measure,
+    rollback,
+    serve,
+    status,
+    train,
+    worker,
+)
 from redraft_ops.output import note
 
 app = typer.Typer(
@@ -26,6 +38,7 @@ for command in (
     measure.measure,
     status.status,
     rollback.rollback,
+    init_draft.init_draft,
     doctor.doctor,
     config.config,
 ):

@@ -64,7 +64,8 @@ class Settings(BaseSettings):
         description="MLflow (http or sqlite), also read from MLFLOW_TRACKING_URI; unset: sqlite in data_dir.",
     )
     data_dir: Path = Field(
-        default_factory=lambda: _xdg("XDG_DATA_HOME", ".local/share"), description="State."
+        default_factory=lambda: _xdg("XDG_DATA_HOME", ".local/share"),
+        description="State: embedded Valkey, MLflow, rounds.",
     )
     cache_dir: Path = Field(
         default_factory=lambda: _xdg("XDG_CACHE_HOME", ".cache"), description="Converted models."

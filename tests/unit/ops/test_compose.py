@@ -1,0 +1,94 @@
+"""The compose files, structurally: a machine without a container engine can't run them."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from redraft_ops import cli
+from redraft_ops.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, Any]:
+    services: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    return services
+
+
+def test_the_loop_is_complete(services: dict[str, Any]) -> None:
+    assert set(services) == {"redis", "mlflow", "serving", "worker", "beat"}
+
+
+def test_every_service_is_watched_restarted_and_pinned(services: dict[str, Any]) -> None:
+    for name, service in services.items():
+        assert service["healthcheck"]["test"], name
+        assert service["restart"] == "unless-stopped", name
+        assert service["init"] is True, name
+        if "image" in service:
+            assert ":" in service["image"]
+            assert not service["image"].endswith(":latest")
+        else:
+            assert (ROOT / service["build"]["dockerfile"]).is_file(), name
+
+
+def test_dependencies_wait_for_health(services: dict[str, Any]) -> None:
+    for service in services.values():
+        for needed, condition in service.get("depends_on", {}).items():
+            assert needed in services
+            assert condition == {"condition": "service_healthy"}
+
+
+def test_ports_are_on_the_loopback_only(services: dict[str, Any]) -> None:
+    ports = [port for service in services.values() for port in service.get("ports", [])]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_commands_are_commands_of_the_command_line(services: dict[str, Any]) -> None:
+    known = {(command.name or command.callback.__name__) for command in cli.app.registered_commands}
+    for name in ("serving", "worker", "beat"):
+        program, command, *_ = services[name]["command"]
+        assert program == "redraft"
+        assert command in known
+
+
+def test_health_commands_parse_and_name_real_modules(services: dict[str, Any]) -> None:
+    for service in services.values():
+        test = service["healthcheck"]["test"]
+        if test[1:3] == ["python", "-c"]:
+            ast.parse(test[3])
+        if test[1:3] == ["python", "-m"]:
+            assert (ROOT / "ops" / f"{test[3].replace('.', '/')}.py").is_file()
+
+
+def test_mlflow_accepts_its_service_name(services: dict[str, Any]) -> None:
+    (hosts,) = [part for part in services["mlflow"]["command"] if part.startswith("--allowed-hosts")]
+    assert "mlflow:*" in hosts
+
+
+def test_environment_names_are_settings(services: dict[str, Any]) -> None:
+    for name in ("serving", "worker", "beat"):
+        for variable in services[name]["environment"]:
+            if variable != "MLFLOW_TRACKING_URI":
+                section = variable.removeprefix("REDRAFT_").lower().split("__")
+                model: Any = Settings
+                for part in section:
+                    assert part in model.model_fields, variable
+                    model = model.model_fields[part].annotation
+
+
+def test_images_do_not_run_as_root() -> None:
+    for path in ("serving/Dockerfile", "trainer/Dockerfile", "ops/mlflow/Dockerfile"):
+        lines = (ROOT / path).read_text().splitlines()
+        assert any(line.startswith("USER ") for line in lines), path
+
+
+def test_the_gpu_file_only_adds_devices() -> None:
+    extra = yaml.safe_load((ROOT / "docker-compose.gpu.yml").read_text())["services"]
+    assert set(extra) == {"serving", "worker"}
+    assert all(set(service) == {"deploy"} for service in extra.values())
