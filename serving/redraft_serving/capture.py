@@ -94,8 +94,8 @@ class Capture:
         with self._changed:
             if self._waiting:
                 logger.warning("%d samples could not be written before the end", len(self._waiting))
-            self._dropped[SHUTDOWN] += len(self._waiting)
-            self._waiting.clear()
+                self._dropped[SHUTDOWN] += len(self._waiting)
+                self._waiting.clear()
 
     def _run(self) -> None:
         stream: Stream | None = None
@@ -148,7 +148,9 @@ class Capture:
     def _settle(self, count: int, dropped: str | None = None) -> None:
         """The `count` oldest samples have left the buffer."""
         with self._changed:
-            for _ in range(min(count, len(self._waiting))):
+            # Fewer are there where `stop` has given up on a write that then came through.
+            count = min(count, len(self._waiting))
+            for _ in range(count):
                 self._bytes -= _size(self._waiting.popleft())
             if dropped is None:
                 self._written += count
