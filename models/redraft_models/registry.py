@@ -62,15 +62,20 @@ class Registry(Downloads, Moves, Runs):
     def prune(self, domain: str, keep: int) -> list[int]:
         """Delete old versions until `keep` are left, and return their numbers.
 
-        Versions with an alias and the newest one (its tags are the cursor) always stay.
+        Versions with an alias, pending ones and the newest (its tags are the cursor) always stay.
         """
         aliased = {
             found.version
             for name in (self.aliases.champion, self.aliases.challenger, self.aliases.previous)
             if (found := self.alias(domain, name)) is not None
         }
-        numbers = [info.version for info in self.versions(domain)]
-        kept = aliased | set(numbers[:1])
+        versions = self.versions(domain)
+        numbers = [info.version for info in versions]
+        kept = (
+            aliased
+            | set(numbers[:1])
+            | {info.version for info in versions if info.validation_status == PENDING}
+        )
         kept |= set([number for number in numbers if number not in kept][: max(0, keep - len(kept))])
         doomed = [number for number in numbers if number not in kept]
         for number in doomed:

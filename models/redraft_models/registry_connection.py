@@ -55,7 +55,7 @@ class Connection:
         database = _checked_uri(tracking_uri)
         self.tracking_uri = tracking_uri
         self.remote = database is None
-        self.shown_uri = re.sub(r"//[^/@]*@", "//***@", tracking_uri)
+        self.shown_uri = masked(tracking_uri)
         self._timeout_seconds = timeout_seconds
         self._waiting = threading.BoundedSemaphore(_MOST_WAITING)
         self._artifact_root = artifact_root
@@ -157,12 +157,17 @@ def _checked_uri(uri: str) -> Path | None:
         return None
     if uri.startswith("sqlite:///") and uri not in ("sqlite:///", "sqlite:///:memory:"):
         return Path(uri.removeprefix("sqlite:///")).absolute()
-    shown = re.sub(r"//[^/@]*@", "//***@", uri)
+    shown = masked(uri)
     raise RegistryError(
         f"The tracking URI {shown!r} is not supported; set MLFLOW_TRACKING_URI to a server "
         "(http://host:port) or to "
         "a database file (sqlite:////absolute/path/mlflow.db)."
     )
+
+
+def masked(text: str) -> str:
+    """The text without user names and passwords of addresses in it."""
+    return re.sub(r"//[^/@\s]*@", "//***@", text)
 
 
 def _set_defaults(transfer_seconds: int) -> None:
@@ -177,6 +182,7 @@ def _set_defaults(transfer_seconds: int) -> None:
         "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
         "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
         "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_LOGGING_LEVEL": "WARNING",
     }.items():
         os.environ.setdefault(name, value)
 
@@ -225,4 +231,4 @@ def _is_unavailable(error: Exception) -> bool:
 
 def _first_line(error: Exception) -> str:
     text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:500]
+    return masked(text.splitlines()[0][:500])
