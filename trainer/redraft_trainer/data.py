@@ -12,7 +12,6 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -20,8 +19,21 @@ from redraft_queue.records import Sample, Sampling
 from torch import Tensor
 
 from redraft_trainer.losses import Targets
+from redraft_trainer.split import Part, split, unusable
 
-Part = Literal["train", "validation", "heldout"]
+__all__ = [
+    "Batch",
+    "Example",
+    "Part",
+    "build_example",
+    "build_examples",
+    "collate",
+    "limit_tokens",
+    "scoring_batches",
+    "split",
+    "training_batches",
+    "unusable",
+]
 POOL = 32
 """Batches that are sorted by length together; larger wastes less padding, smaller mixes better."""
 
@@ -50,25 +62,6 @@ class Example:
     def tokens(self) -> int:
         """Positions with a loss."""
         return len(self.targets)
-
-
-def split(sample: Sample, holdout_percent: int, validation_percent: int) -> Part:
-    """Which part a sample belongs to, by its prompt alone: a repeated prompt never straddles.
-
-    `validation_percent` is a share of the training prompts; an independent part of the hash decides it.
-    """
-    if sample.prompt_hash % 100 < holdout_percent:
-        return "heldout"
-    return "validation" if (sample.prompt_hash // 100) % 100 < validation_percent else "train"
-
-
-def unusable(sample: Sample) -> str | None:
-    """Why nothing can be learned or measured from this sample, in one word; None where it can."""
-    if not sample.sampling.reproducible:
-        return "not_reproducible"
-    if not sample.prompt_ids or not sample.output_ids:
-        return "empty"
-    return None if sample.top_k_logged > 0 else "no_law"
 
 
 def build_examples(

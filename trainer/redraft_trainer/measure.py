@@ -12,8 +12,7 @@ outside of the logged tokens are counted, so that a reader can tell how much res
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -59,7 +58,9 @@ def measure(
     return report(examples, scores, skipped)
 
 
-def report(examples: Sequence[Example], scores: Scores, skipped: Counter[str]) -> MeasureReport:
+def report(
+    examples: Sequence[Example], scores: Scores, skipped: Mapping[str, int] | None = None
+) -> MeasureReport:
     """Sums per continuation, clustered by prompt: choices of a request and repeats of a prompt hang
     together.
     """
@@ -69,7 +70,7 @@ def report(examples: Sequence[Example], scores: Scores, skipped: Counter[str]) -
             for one, values in zip(examples, scores.overlaps, strict=True)
         ),
         uncovered_tokens=sum(int((~covered).sum()) for covered in scores.covered),
-        skipped=sum(skipped.values()),
+        skipped=sum((skipped or {}).values()),
         positions=position_scores(values.tolist() for values in scores.overlaps),
     )
 
@@ -90,7 +91,7 @@ def score(
     covered: list[Tensor] = [torch.empty(0)] * len(examples)
     done = 0
     for indices, batch in scoring_batches(examples, token_budget):
-        laws = law_settings([_law(examples[i]) for i in indices], device)
+        laws = law_settings([row_law(examples[i]) for i in indices], device)
         values, inside = batch_overlap(trunk, head, batch.to(device), laws, vocab_size)
         sizes = [examples[i].tokens for i in indices]
         for i, value, is_covered in zip(
@@ -103,7 +104,8 @@ def score(
     return Scores(overlaps, covered)
 
 
-def _law(example: Example) -> tuple[float, int, float, float]:
+def row_law(example: Example) -> tuple[float, int, float, float]:
+    """The request's own settings: temperature, top-k, top-p, min-p."""
     sampling = example.sampling
     return sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p
 

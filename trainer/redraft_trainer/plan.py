@@ -1,0 +1,172 @@
+"""Which part of the stream a round works on, and how it is parted into files.
+
+The range is fixed once, at the round's start, and kept in its folder: a round that is delivered again after
+a crash trains on the same samples and so comes to the same decision. A round is a pure function of its
+range.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from redraft_queue.positions import Backlog
+from redraft_queue.records import Sample
+from redraft_queue.stream import ReadTally, SampleStream
+
+from redraft_trainer.sample_files import SampleWriter
+from redraft_trainer.settings import TrainerSettings
+from redraft_trainer.split import Part, split, unusable
+
+PLAN_FILE = "plan.json"
+CHUNK = 16
+"""Neighbouring samples that replay takes at a time."""
+MOST_CHUNKS = 256
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A range of the stream: after_id < id <= last_id; the last three are the next round's cursor."""
+
+    domain: str
+    after_id: str | None
+    last_id: str | None
+    last_ordinal: int
+    last_tokens: int
+    oldest_id: str | None
+    new_entries: int
+    new_tokens: int
+    lost: int
+    """Entries that were trimmed before any round saw them."""
+
+
+@dataclass
+class Collected:
+    """What the range held, by part: continuations and tokens; `skipped` by reason."""
+
+    requests: Counter[str] = field(default_factory=Counter)
+    tokens: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
+    first_id: str | None = None
+    tally: ReadTally = field(default_factory=ReadTally)
+
+
+def make_plan(stream: SampleStream, domain: str, cursor: Mapping[str, str]) -> Plan:
+    """The range from a cursor (tags of the newest version, or nothing) to the stream's present end."""
+    last_id = cursor.get("stream_last_id")
+    ordinal, tokens = int(cursor.get("stream_last_ordinal", 0)), int(cursor.get("stream_last_tokens", 0))
+    position = stream.position(domain)
+    backlog: Backlog = stream.backlog(domain, last_id, ordinal, tokens)
+    return Plan(
+        domain=domain,
+        after_id=None if backlog.restarted else last_id,
+        last_id=position.last_id,
+        last_ordinal=position.entries_added,
+        last_tokens=position.tokens_added,
+        oldest_id=position.first_id,
+        new_entries=backlog.new_entries,
+        new_tokens=backlog.new_tokens,
+        lost=backlog.lost,
+    )
+
+
+def load_plan(folder: Path) -> Plan | None:
+    """The plan that an earlier delivery of this round wrote."""
+    path = folder / PLAN_FILE
+    return Plan(**json.loads(path.read_text())) if path.is_file() else None
+
+
+def save_plan(plan: Plan, folder: Path) -> None:
+    """Write the plan, whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / f"{PLAN_FILE}.tmp"
+    unfinished.write_text(json.dumps(asdict(plan), indent=2))
+    os.replace(unfinished, folder / PLAN_FILE)
+
+
+def part_file(folder: Path, part: Part) -> Path:
+    """The file of a part's samples."""
+    return folder / f"{part}.samples"
+
+
+def collect(
+    stream: SampleStream, plan: Plan, folder: Path, settings: TrainerSettings, target: str, tokenizer: str
+) -> Collected:
+    """Write the range's usable samples to one file per part, and replayed older ones to the training file.
+
+    `target` and `tokenizer` are the fingerprints that a sample must carry; others go to the dead letters.
+    """
+    found = Collected()
+    seen: set[tuple[str, int]] = set()
+    parts: tuple[Part, ...] = ("train", "validation", "heldout")
+    with ExitStack() as stack:
+        writers = {part: stack.enter_context(SampleWriter(part_file(folder, part))) for part in parts}
+        entries = stream.read(
+            plan.domain,
+            plan.after_id,
+            plan.last_id,
+            expected_target=target,
+            expected_tokenizer=tokenizer,
+            tally=found.tally,
+        )
+        for entry_id, sample in entries:
+            found.first_id = found.first_id or entry_id
+            seen.add(sample.identity)
+            reason = unusable(sample)
+            if reason is None:
+                writers[split(sample, settings.holdout_percent, settings.validation_percent)].write(sample)
+            else:
+                found.skipped[reason] += 1
+        new_tokens = writers["train"].tokens
+        found.requests["new"], found.tokens["new"] = writers["train"].requests, new_tokens
+        wanted = round(new_tokens * settings.replay_fraction / (1 - settings.replay_fraction))
+        for sample in _replay(stream, plan, settings, wanted, target, tokenizer, seen):
+            writers["train"].write(sample)
+        for part, writer in writers.items():
+            found.requests[part], found.tokens[part] = writer.requests, writer.tokens
+    return found
+
+
+def _replay(
+    stream: SampleStream,
+    plan: Plan,
+    settings: TrainerSettings,
+    wanted: int,
+    target: str,
+    tokenizer: str,
+    seen: set[tuple[str, int]],
+) -> Iterator[Sample]:
+    """Older training samples of about `wanted` tokens, in chunks from random places before the cursor.
+
+    Ids are times, so a random time finds a place without reading what lies before it.
+    """
+    generator = random.Random(f"{settings.seed} {plan.after_id}")
+    for start in _replay_starts(plan, generator):
+        if wanted <= 0:
+            return
+        found = stream.read(
+            plan.domain, start, plan.after_id, expected_target=target, expected_tokenizer=tokenizer
+        )
+        for _, sample in islice(found, CHUNK):
+            part = split(sample, settings.holdout_percent, settings.validation_percent)
+            if sample.identity in seen or part != "train" or unusable(sample) is not None:
+                continue
+            seen.add(sample.identity)
+            wanted -= sample.emitted
+            yield sample
+
+
+def _replay_starts(plan: Plan, generator: random.Random) -> Iterator[str | None]:
+    if plan.after_id is None or plan.oldest_id is None:
+        return
+    oldest, newest = (int(one.partition("-")[0]) for one in (plan.oldest_id, plan.after_id))
+    if oldest > newest:
+        return
+    yield from (f"{generator.randint(oldest, newest) - 1}-0" for _ in range(MOST_CHUNKS))

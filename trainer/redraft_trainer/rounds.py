@@ -1,0 +1,248 @@
+"""One training round of one domain, from a range of the stream to a settled version.
+
+1 take the domain's lock            5 distil and measure, in a process of its own
+2 settle what a killed round left   6 the gate decides on two reports
+3 fix the range                     7 register a pending version with all its evidence
+4 part its samples by prompt        8 move the alias, mark the version approved or rejected, tell the workers
+
+Each step may be the last one before a crash. Before 7 nothing exists outside of the round's folder but an
+unfinished run, and the cursor, which is the newest version's tags, has not moved; after it the same round
+settles the version.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from redraft_models.registry import VersionInfo
+from redraft_queue.errors import StreamUnavailable
+from redraft_queue.events import ChampionMoved, publish_champion
+from redraft_queue.lock import RoundLock
+from redraft_queue.stream import SampleStream
+
+from redraft_trainer import evidence
+from redraft_trainer.context import Progress, RoundResult, TrainContext
+from redraft_trainer.errors import LockLost
+from redraft_trainer.gate import decide
+from redraft_trainer.identity import Identity, identify
+from redraft_trainer.plan import Collected, Plan, collect, load_plan, make_plan, save_plan
+from redraft_trainer.process import SPEC_FILE, run_child, threads
+from redraft_trainer.reports import MeasureReport
+
+logger = logging.getLogger(__name__)
+
+
+def run_round(
+    context: TrainContext,
+    domain: str,
+    round_id: str,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> RoundResult:
+    """Run a round, or find it done; `force` trains also on fewer new tokens than `min_new_tokens`.
+
+    Raises LockHeld while another round of the domain runs, RoundFailed where the training failed, and what
+    the stream, the registry and the models raise. In all these cases no version is registered.
+    """
+    lock = RoundLock(context.client, domain, round_id, context.queue.lock_ttl_seconds)
+    with lock:
+        return _Round(context, domain, round_id, lock, progress or _unseen).run(force)
+
+
+def _unseen(_: Mapping[str, Any]) -> None:
+    """Progress that nobody follows."""
+
+
+class _Round:
+    """The steps of a round and what they share."""
+
+    def __init__(
+        self, context: TrainContext, domain: str, round_id: str, lock: RoundLock, progress: Progress
+    ) -> None:
+        self.context, self.domain, self.round_id = context, domain, round_id
+        self.lock, self.progress = lock, progress
+        self.registry = context.registry
+        self.stream = SampleStream(context.client, context.queue)
+        self.folder = context.work_dir(round_id)
+        self.started = time.monotonic()
+
+    def run(self, force: bool) -> RoundResult:
+        """All steps."""
+        self._settle_leftovers()
+        done = self.registry.version_of_round(self.domain, self.round_id)
+        if done is not None:
+            return self._finish(done)
+        self._sweep()
+        plan = self._plan()
+        wanted = self.context.queue.min_new_tokens
+        if plan.new_tokens < wanted and not force:
+            return self._skip(f"{plan.new_tokens} new tokens are fewer than min_new_tokens, {wanted}")
+        self.progress({"stage": "collect", "new_tokens": plan.new_tokens})
+        identity = identify(self.context.models, self.context.cache_dir)
+        found = collect(
+            self.stream, plan, self.folder, self.context.trainer, identity.target, identity.tokenizer
+        )
+        lacking = self._lacking(found)
+        if lacking is not None:
+            return self._skip(lacking)
+        return self._train(plan, found, identity)
+
+    def _settle_leftovers(self) -> None:
+        for info in self.registry.pending(self.domain):
+            logger.info("settling version %d of domain %s, left by a killed round", info.version, self.domain)
+            self._settle(info)
+
+    def _plan(self) -> Plan:
+        """The range, the same at each delivery of this round."""
+        plan = load_plan(self.folder)
+        if plan is None:
+            newest = self.registry.newest(self.domain)
+            plan = make_plan(self.stream, self.domain, newest.tags if newest is not None else {})
+            save_plan(plan, self.folder)
+        if plan.lost:
+            logger.warning("%d samples of domain %s were trimmed unseen", plan.lost, self.domain)
+        return plan
+
+    def _lacking(self, found: Collected) -> str | None:
+        """Why this range can't be trained on yet; its samples stay, so a later round has more."""
+        gate = self.context.gate
+        if not found.requests["new"]:
+            return (
+                f"none of {found.tally.entries} new samples can be trained on {evidence.why(found)}".strip()
+            )
+        requests, tokens = found.requests["heldout"], found.tokens["heldout"]
+        if requests < gate.min_heldout_requests or tokens < gate.min_heldout_tokens:
+            need = f"{gate.min_heldout_requests} and {gate.min_heldout_tokens}"
+            return f"{requests} held-out requests with {tokens} tokens are fewer than the gate needs, {need}"
+        return None
+
+    def _skip(self, reason: str) -> RoundResult:
+        logger.info("round %s of domain %s is skipped: %s", self.round_id, self.domain, reason)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return RoundResult.skipped(reason)
+
+    def _train(self, plan: Plan, found: Collected, identity: Identity) -> RoundResult:
+        """Steps 5 to 8, inside a run that tells how they went."""
+        champion = self.registry.champion(self.domain)
+        params = evidence.params(self.context, plan, found, champion)
+        run_id = self.registry.start_run(self.domain, self.round_id, params, {"round_id": self.round_id})
+        try:
+            self._write_spec(plan, identity, champion)
+            result = self._child()
+            version = self._register(run_id, plan, found, identity, champion, result)
+        except BaseException as error:
+            evidence.close_failed(self.registry, run_id, error, self.folder)
+            raise
+        return self._finish(version)
+
+    def _write_spec(self, plan: Plan, identity: Identity, champion: VersionInfo | None) -> None:
+        serving = None
+        if champion is not None:
+            path = self.registry.download(self.domain, champion.version, self.folder / "champion")
+            serving = {"folder": str(path), "version": champion.version}
+        spec = {
+            "models": self.context.models.model_dump(),
+            "trainer": self.context.trainer.model_dump(),
+            "cache_dir": str(self.context.cache_dir),
+            "threads": threads(self.context.trainer),
+            "champion": serving,
+            "provenance": evidence.provenance(self.context, self.round_id, plan, identity, champion),
+        }
+        (self.folder / SPEC_FILE).write_text(json.dumps(spec, indent=2))
+
+    def _child(self) -> dict[str, Any]:
+        # A candidate of an earlier delivery stands in the way of this one's.
+        shutil.rmtree(self.folder / "candidate", ignore_errors=True)
+        used = time.monotonic() - self.started
+        return run_child(
+            self.folder,
+            self.context.trainer,
+            on_cpu=_on_cpu(self.context.models.device),
+            progress=self.progress,
+            check=self._check_lock,
+            limit_seconds=self.context.queue.round_time_limit_seconds - used,
+        )
+
+    def _check_lock(self) -> None:
+        if self.lock.lost.is_set():
+            raise LockLost(
+                f"round {self.round_id} lost the lock of domain {self.domain}, so another round may run; "
+                "check that Redis is reachable from the training worker"
+            )
+
+    def _register(
+        self,
+        run_id: str,
+        plan: Plan,
+        found: Collected,
+        identity: Identity,
+        champion: VersionInfo | None,
+        result: dict[str, Any],
+    ) -> VersionInfo:
+        """The gate, then a pending version that carries the decision and all that led to it."""
+        self.progress({"stage": "register"})
+        reports = [MeasureReport.from_dict(result[name]) for name in ("champion", "candidate")]
+        decision = decide(reports[0], reports[1], self.context.gate)
+        evidence.log_training(self.registry, run_id, result, decision)
+        evidence.log_measurements(self.registry, run_id, self.domain, reports[0], reports[1])
+        self.registry.log_artifacts(run_id, self.folder / "candidate", "version")
+        tags = {
+            **decision.tags(),
+            **evidence.tags(self.round_id, plan, found, identity, champion, result),
+            "validation_status": "pending",
+        }
+        self._check_lock()
+        number = self.registry.register(self.domain, run_id, tags, decision.reason)
+        return self.registry.version(self.domain, number)
+
+    def _finish(self, info: VersionInfo) -> RoundResult:
+        """Settle the round's own version; its folder goes last, so that it tells whether the run was
+        closed.
+        """
+        result = RoundResult.of_version(self._settle(info))
+        if self.folder.exists():
+            evidence.close(self.registry, info.run_id, self.domain)
+            shutil.rmtree(self.folder, ignore_errors=True)
+        return result
+
+    def _settle(self, info: VersionInfo) -> VersionInfo:
+        if info.validation_status != "pending":
+            return info
+        settled = self.registry.settle(self.domain, info.version)
+        logger.info(
+            "version %d of domain %s: %s. %s",
+            settled.version,
+            self.domain,
+            settled.tags.get("decision"),
+            settled.tags.get("decision_reason", ""),
+        )
+        if settled.validation_status == "approved":
+            self._publish(settled.version)
+        return settled
+
+    def _publish(self, version: int) -> None:
+        try:
+            publish_champion(self.context.client, ChampionMoved(self.domain, version))
+        except StreamUnavailable as error:
+            logger.warning("workers will notice version %d at their next poll: %s", version, error)
+
+    def _sweep(self) -> None:
+        """Remove what failed rounds of this domain left; with the lock held, none of them is running."""
+        for folder in self.folder.parent.glob("*"):
+            plan = load_plan(folder)
+            if folder != self.folder and plan is not None and plan.domain == self.domain:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _on_cpu(device: str) -> bool:
+    if device != "auto":
+        return device == "cpu"
+    import torch
+
+    return not torch.cuda.is_available()

@@ -1,0 +1,171 @@
+"""What the training process does between its specification and its result."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from redraft_models.adapter import Adapter, ServingWeights, read_adapter, save_adapter
+from redraft_models.errors import AdapterRejected
+from redraft_models.loading import Draft, load_draft, resolve_device
+from redraft_models.settings import ModelSettings
+
+from redraft_trainer.agreement import live_agreement, self_acceptance
+from redraft_trainer.data import Example, build_examples, limit_tokens
+from redraft_trainer.distil import Distilled, Progress, distil, make_accelerator
+from redraft_trainer.errors import RoundFailed
+from redraft_trainer.measure import report, score
+from redraft_trainer.plan import part_file
+from redraft_trainer.sample_files import read_samples
+from redraft_trainer.settings import TrainerSettings
+from redraft_trainer.split import Part
+
+CANDIDATE = "candidate"
+LEAST_SELF_ACCEPTANCE = 0.98
+"""A draft that equals the logged law measures 1 but for float16; less means that law and tokens don't fit
+together.
+"""
+PACKAGES = ("torch", "transformers", "peft", "accelerate", "redraft")
+
+
+def train(folder: Path, spec: dict[str, Any], tell: Progress) -> dict[str, Any] | None:
+    """Distil and measure as `spec` says; the result of the first process, None in the others.
+
+    Raises RoundFailed and what loading the models raises.
+    """
+    models, settings = ModelSettings(**spec["models"]), TrainerSettings(**spec["trainer"])
+    torch.set_num_threads(spec["threads"])
+    accelerator = make_accelerator(settings.mixed_precision, resolve_device(models.device))
+    if accelerator.is_main_process:
+        tell({"stage": "load"})
+    draft, vocab_size = _load(models, Path(spec["cache_dir"]), accelerator)
+    champion, champion_problem = _champion(spec, draft)
+    sets, skipped = _examples(folder, vocab_size, models, settings, draft)
+    start = champion if settings.start_from == "champion" and _same_shape(champion, settings) else None
+    distilled = distil(
+        draft.module,
+        sets["train"],
+        sets["validation"],
+        settings,
+        vocab_size=vocab_size,
+        start=start,
+        progress=tell,
+        accelerator=accelerator,
+    )
+    accelerator.wait_for_everyone()
+    if not accelerator.is_main_process:
+        return None
+    provenance = {
+        **spec["provenance"],
+        **_training_facts(distilled),
+        "base_draft_fingerprint": draft.fingerprint,
+    }
+    provenance["started_from"] = start.version if start is not None else "base"
+    sha256 = save_adapter(distilled.model, folder / CANDIDATE, provenance)
+    distilled.model.unload()
+    measured = _measure(folder, draft, champion, sets["heldout"], vocab_size, models, spec, tell)
+    return {
+        **_training_facts(distilled),
+        **measured,
+        "sha256": sha256,
+        "started_from": provenance["started_from"],
+        "base_draft_fingerprint": draft.fingerprint,
+        "champion_problem": champion_problem,
+        "skipped": skipped,
+        "steps": [[one.step, one.loss, one.learning_rate, one.grad_norm] for one in distilled.steps],
+        "validation": [list(point) for point in distilled.validation],
+    }
+
+
+def _load(models: ModelSettings, cache_dir: Path, accelerator: Accelerator) -> tuple[Draft, int]:
+    """The base draft in float32, whatever it is served in: an adapter is relative to the pristine weights."""
+    settings = models.model_copy(update={"dtype": "float32", "device": "cpu"})
+    draft, tokenizer, _, _ = load_draft(settings, cache_dir)
+    draft.module.to(accelerator.device)
+    return draft, len(tokenizer)
+
+
+def _champion(spec: dict[str, Any], draft: Draft) -> tuple[Adapter | None, str | None]:
+    """The champion's adapter; where it can't be used, serving can't use it either, so the base is what
+    counts.
+    """
+    champion = spec["champion"]
+    if champion is None:
+        return None, None
+    try:
+        folder, number = Path(champion["folder"]), champion["version"]
+        return read_adapter(folder, draft.module, draft.fingerprint, version=number), None
+    except AdapterRejected as error:
+        return None, f"version {champion['version']} can't be used ({error}); the base draft stands for it"
+
+
+def _same_shape(adapter: Adapter | None, settings: TrainerSettings) -> bool:
+    return adapter is not None and (adapter.r, adapter.lora_alpha) == (settings.rank, settings.lora_alpha)
+
+
+def _examples(
+    folder: Path, vocab_size: int, models: ModelSettings, settings: TrainerSettings, draft: Draft
+) -> tuple[dict[str, list[Example]], dict[str, int]]:
+    window = min(models.max_model_len, draft.window or models.max_model_len)
+    lengths: dict[Part, int] = {
+        "train": min(settings.max_sequence_length, window),
+        "validation": min(settings.max_sequence_length, window),
+        "heldout": window,
+    }
+    sets: dict[str, list[Example]] = {}
+    skipped: dict[str, int] = {}
+    for part, length in lengths.items():
+        sets[part], reasons = build_examples(read_samples(part_file(folder, part)), length, vocab_size)
+        skipped.update({f"{part}_{reason}": count for reason, count in reasons.items()})
+    sets["heldout"] = limit_tokens(sets["heldout"], settings.max_heldout_tokens)
+    return sets, skipped
+
+
+def _training_facts(distilled: Distilled) -> dict[str, Any]:
+    return {
+        "best_step": distilled.best_step,
+        "steps_taken": len(distilled.steps),
+        "trained_tokens": distilled.trained_tokens,
+        "precision_effective": distilled.precision_effective,
+        "training_device": distilled.device,
+        "training_seconds": round(distilled.seconds, 3),
+        "packages": {name: version(name) for name in PACKAGES},
+    }
+
+
+def _measure(
+    folder: Path,
+    draft: Draft,
+    champion: Adapter | None,
+    heldout: list[Example],
+    vocab_size: int,
+    models: ModelSettings,
+    spec: dict[str, Any],
+    tell: Progress,
+) -> dict[str, Any]:
+    """Both drafts as they are served: base + adapter in float32, cast once to the serving dtype."""
+    draft.module.to(getattr(torch, models.dtype))
+    weights = ServingWeights(draft.module)
+    own = self_acceptance(draft.module, heldout, vocab_size)
+    if own is not None and own < LEAST_SELF_ACCEPTANCE:
+        raise RoundFailed(
+            f"a draft equal to the logged law measures {own:.3f} instead of 1: the samples' laws and tokens "
+            "don't fit together, so nothing can be decided on them"
+        )
+    candidate = read_adapter(folder / CANDIDATE, draft.module, draft.fingerprint)
+    reports: dict[str, Any] = {"self_acceptance": own}
+    for name, adapter in (("champion", champion), ("candidate", candidate)):
+        reports[f"{name}_checksum"] = weights.apply(adapter)
+
+        def progress(done: int, total: int, draft_name: str = name) -> None:
+            tell({"stage": "measure", "draft": draft_name, "step": done, "total": total})
+
+        scores = score(draft.module, heldout, vocab_size, progress=progress)
+        reports[name] = report(heldout, scores).to_dict()
+        if name == "champion":
+            serving = spec["champion"]["version"] if champion is not None else "base"
+            reports["live"] = live_agreement(heldout, scores, serving)
+    return reports
