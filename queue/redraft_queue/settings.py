@@ -17,7 +17,8 @@ class QueueSettings(BaseModel):
     dead_maxlen: int = Field(1_000, gt=0)
     """Dead letters kept per domain; the count of all goes on."""
     visibility_timeout_seconds: int = Field(6 * 3600, gt=0)
-    """A task not acknowledged after this long is delivered again; several times the round's time limit."""
+    """A task not acknowledged after this long is delivered again: several times the round's time limit, and
+    longer than the lock's ttl, so that a dead worker's lock is gone when its task comes back."""
     round_time_limit_seconds: int = Field(3600, gt=0)
     """A training round is ended after this long."""
     lock_ttl_seconds: float = Field(60.0, gt=0)

