@@ -1,7 +1,7 @@
 """Next-token laws: how logits become the probabilities that a request draws from.
 
-Serving draws from these laws, and the trainer measures acceptance under them; both call the same functions so that
-a draft is measured as it is served. Legend: B rows, V vocabulary.
+Serving draws from these laws, and the trainer measures acceptance under them; both call the same functions so
+that a draft is measured as it is served. Legend: B rows, V vocabulary.
 """
 
 from __future__ import annotations
@@ -55,42 +55,42 @@ def law_settings(
 def process(logits_BV: Tensor, settings: LawSettings) -> Tensor:
     """The processed law [B, V] (float32, rows sum to 1): temperature, then top-k, top-p, min-p.
 
-    Greedy rows are a one-hot on the first largest logit. Each cut-off works on the law that the one before left,
-    as vLLM and transformers order them; ties at the k-th value are broken by id, so exactly k survive.
+    Greedy rows are a one-hot on the first largest logit. Each cut-off works on the law that the one before
+    left, as vLLM and transformers order them; ties at the k-th value are broken by id, so exactly k survive.
     """
     logits = logits_BV.float()
     greedy_B = settings.temperature <= GREEDY_EPSILON
-    scaled = logits / torch.where(greedy_B, torch.ones_like(settings.temperature), settings.temperature)[:, None]
-    law = torch.softmax(scaled, dim=-1)
-    if _cuts(settings):
-        law = _cut(law, settings)
+    law = torch.softmax(logits / settings.temperature.masked_fill(greedy_B, 1.0)[:, None], dim=-1)
+    cut_B = ~greedy_B & ((settings.top_k > 0) | (settings.top_p < 1.0) | (settings.min_p > 0.0))
+    if bool(cut_B.any()):
+        law[cut_B] = _cut(law[cut_B], settings[cut_B])
     if bool(greedy_B.any()):
         best = logits.argmax(dim=-1, keepdim=True)
         law = torch.where(greedy_B[:, None], torch.zeros_like(law).scatter_(-1, best, 1.0), law)
     return law
 
 
-def _cuts(settings: LawSettings) -> bool:
-    return bool(((settings.top_k > 0) | (settings.top_p < 1.0) | (settings.min_p > 0.0)).any())
-
-
 def _cut(law_BV: Tensor, settings: LawSettings) -> Tensor:
     """Apply top-k, top-p and min-p to probabilities and renormalise. The best token always survives."""
-    sorted_BV, order_BV = law_BV.sort(dim=-1, descending=True, stable=True)
-    vocabulary = law_BV.shape[-1]
-    rank = torch.arange(vocabulary, device=law_BV.device)[None]
-    limit = torch.where(settings.top_k > 0, settings.top_k, torch.full_like(settings.top_k, vocabulary))[:, None]
-    kept = torch.where(rank < limit, sorted_BV, torch.zeros_like(sorted_BV))
-    kept = kept / kept.sum(dim=-1, keepdim=True)
+    kept, order_BV = law_BV.sort(dim=-1, descending=True, stable=True)
+    rank = torch.arange(law_BV.shape[-1], device=law_BV.device)[None]
+    limit = settings.top_k.masked_fill(settings.top_k <= 0, law_BV.shape[-1])[:, None]
+    kept = _normalised(kept.masked_fill(rank >= limit, 0.0))
     before = kept.cumsum(dim=-1) - kept
-    kept = torch.where((before < settings.top_p[:, None]) | (settings.top_p[:, None] >= 1.0), kept, torch.zeros_like(kept))
-    kept = torch.where(kept >= settings.min_p[:, None] * kept[:, :1], kept, torch.zeros_like(kept))
-    kept = kept / kept.sum(dim=-1, keepdim=True)
+    top_p = settings.top_p[:, None]
+    kept = kept.masked_fill((before >= top_p) & (top_p < 1.0) & (rank > 0), 0.0)
+    kept = _normalised(kept.masked_fill(kept < settings.min_p[:, None] * kept[:, :1], 0.0))
     return torch.zeros_like(law_BV).scatter_(-1, order_BV, kept)
 
 
+def _normalised(weights_BV: Tensor) -> Tensor:
+    return weights_BV / weights_BV.sum(dim=-1, keepdim=True)
+
+
 def overlap(p_BV: Tensor, q_BV: Tensor) -> Tensor:
-    """Probability [B] that a token drawn from q is accepted against p: sum of min(p, q) (Leviathan et al. 2023, cor. 3.6)."""
+    """Probability [B] that a token drawn from q is accepted against p: sum of min(p, q) (Leviathan et al.
+    2023, cor. 3.6).
+    """
     return torch.minimum(p_BV, q_BV).sum(dim=-1)
 
 

@@ -1,7 +1,8 @@
 """Slots of a preallocated key/value cache: the only file that touches the transformers cache API.
 
-A row owns one slot; its length is kept by the row. Rejected tokens vanish by lowering the length: what lies behind
-it is masked, then overwritten. Legend: B rows, T tokens, L attended length, H key/value heads, D head dimension.
+A row owns one slot; its length is kept by the row. Rejected tokens vanish by lowering the length: what lies
+behind it is masked, then overwritten. Legend: B rows, T tokens, L attended length, H key/value heads, D head
+dimension.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ class SlotLayer(CacheLayerMixin):
 class SlotCache:
     """The cache of one model for `slots` rows of at most `max_len` tokens each.
 
-    Position `max_len` of each slot is a bin: tokens that only pad a ragged batch are written there and never read
-    by a real one.
+    Position `max_len` of each slot is a bin: tokens that only pad a ragged batch are written there and never
+    read by a real one.
     """
 
     def __init__(self, model: PreTrainedModel, slots: int, max_len: int) -> None:
@@ -89,12 +90,18 @@ class SlotCache:
         self.device = model.device
 
     def forward(
-        self, model: PreTrainedModel, slots: Sequence[int], tokens_BT: Tensor, positions_BT: Tensor, logits_to_keep: int = 0
+        self,
+        model: PreTrainedModel,
+        slots: Sequence[int],
+        tokens_BT: Tensor,
+        positions_BT: Tensor,
+        logits_to_keep: int = 0,
     ) -> Tensor:
-        """Logits [B, T or logits_to_keep, V] of the tokens at their positions; their keys and values are stored.
+        """Logits [B, T or logits_to_keep, V] of the tokens at their positions; their keys and values are
+        stored.
 
-        A position outside 0..max_len-1 marks padding. Every position up to a token's own is attended to, so the
-        slot must hold what came before it.
+        A position outside 0..max_len-1 marks padding. Every position up to a token's own is attended to, so
+        the slot must hold what came before it.
         """
         inside = (positions_BT >= 0) & (positions_BT < self.bin)
         places_BT = torch.where(inside, positions_BT, self.bin)

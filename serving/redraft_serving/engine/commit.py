@@ -1,6 +1,7 @@
 """What a round's verdict means for one request: tokens, ends, text, counts.
 
-Everything that a client or a trainer sees is cut here, at one place: text, ids, log-probabilities, counts, sample.
+Everything that a client or a trainer sees is cut here, at one place: text, ids, log-probabilities, counts,
+sample.
 """
 
 from __future__ import annotations
@@ -43,8 +44,12 @@ def run_of(row: Row, drafted: Sequence[int], accepted: int, last: int, limit: in
     return run[: row.remaining]
 
 
-def token_ending(row: Row, run: Sequence[EmittedToken], eos: frozenset[int], max_len: int) -> tuple[int, Ending | None]:
-    """(tokens of the run to keep, why it ends there): the first EOS or stop id, else max_tokens, else the window."""
+def token_ending(
+    row: Row, run: Sequence[EmittedToken], eos: frozenset[int], max_len: int
+) -> tuple[int, Ending | None]:
+    """(tokens of the run to keep, why it ends there): the first EOS or stop id, else max_tokens, else the
+    window.
+    """
     for index, token in enumerate(run):
         if token.token_id in eos and not row.request.ignore_eos:
             return index + 1, Ending("stop", by_token=True)
@@ -54,8 +59,10 @@ def token_ending(row: Row, run: Sequence[EmittedToken], eos: frozenset[int], max
     return len(run), Ending("length") if full else None
 
 
-def advance(row: Row, run: list[EmittedToken], ending: Ending | None, limit: int, accepted: int) -> tuple[RowRound, str]:
-    """Add a run to the row and its text; a stop string may cut both. Returns the counts and the text to show."""
+def advance(
+    row: Row, run: list[EmittedToken], ending: Ending | None, limit: int, accepted: int
+) -> tuple[RowRound, str]:
+    """Add a run to the row and its text; a stop string may cut both. Answers counts and text to show."""
     before = len(row.emitted)
     hidden = bool(ending and ending.by_token and not row.request.include_stop_str_in_output)
     row.emitted.extend(run)
@@ -87,7 +94,9 @@ def count_round(row: Row, share: RowRound, version: int | str) -> None:
     row.count_version(version)
 
 
-def emission(row: Row, text: str, ending: Ending | None, statistics: RequestStatistics | None) -> Emission | None:
+def emission(
+    row: Row, text: str, ending: Ending | None, statistics: RequestStatistics | None
+) -> Emission | None:
     """What the sink gets of this round: settled tokens with their text. None where nothing settled."""
     tokens = row.emitted[row.released : row.settled]
     row.released = row.settled

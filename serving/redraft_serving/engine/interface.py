@@ -82,7 +82,7 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class RequestStatistics:
-    """Raw counts and times of one finished choice. `accepted_histogram[j]`: rounds that accepted exactly j."""
+    """Raw counts and times of a finished choice. `accepted_histogram[j]`: rounds that accepted exactly j."""
 
     rounds: int = 0
     proposed: int = 0
@@ -102,7 +102,8 @@ class Emission:
     """What one round gave to one request: new text and the tokens behind it.
 
     `text` never contains a part of a stop string. The last emission carries `finish_reason` and `statistics`.
-    A token may arrive with an empty text (a multi-byte character is not complete yet, or a stop string may have begun).
+    A token may arrive with an empty text (a multi-byte character is not complete yet, or a stop string may
+    have begun).
     """
 
     text: str
@@ -172,7 +173,7 @@ EmissionSink = Callable[[Emission], None]
 
 
 class Engine(Protocol):
-    """A serving engine. Every method may be called from any thread; sinks are called on the inference thread."""
+    """A serving engine. Methods may be called from any thread; sinks are called on the inference thread."""
 
     num_speculative_tokens: int
     max_model_len: int
@@ -188,7 +189,7 @@ class Engine(Protocol):
         """Stop a request within one round and free its slot. Unknown ids are ignored."""
 
     def swap(self, domain: str, adapter: Adapter | None, version: int | str) -> Future[SwapResult]:
-        """Write base + adapter into the domain's serving weights between two rounds (None = the base draft)."""
+        """Serve base + adapter for a domain from between two rounds on (None = the base draft)."""
 
     def statistics(self) -> EngineStatistics:
         """A consistent snapshot."""

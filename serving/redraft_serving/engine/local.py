@@ -1,7 +1,8 @@
 """The engine in this process: one inference thread owns both models and all rows.
 
-Life of a request: (1) `submit` queues it; (2) it gets a slot and its prompt is read; (3) rounds of draft, verify,
-accept, commit; (4) each round's text goes to the sink; (5) at its end the slot is freed and one sample is offered.
+Life of a request: (1) `submit` queues it; (2) it gets a slot and its prompt is read; (3) rounds of draft,
+verify, accept, commit; (4) each round's text goes to the sink; (5) at its end the slot is freed and one
+sample is offered.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from redraft_queue.records import Sample
 
 from redraft_serving.engine import commit
 from redraft_serving.engine.interface import (
-    EmissionSink,
     Emission,
+    EmissionSink,
     EngineDead,
     EngineFull,
     EngineStatistics,
@@ -45,7 +46,9 @@ SampleSink = Callable[[Sample], None]
 class LocalEngine:
     """Implements the `Engine` interface over a target and a draft loaded in this process."""
 
-    def __init__(self, pair: ModelPair, settings: ServingSettings, on_sample: SampleSink | None = None) -> None:
+    def __init__(
+        self, pair: ModelPair, settings: ServingSettings, on_sample: SampleSink | None = None
+    ) -> None:
         self.pair, self.on_sample = pair, on_sample
         self.max_model_len = pair.max_model_len
         self.max_num_seqs, self.max_waiting = settings.max_num_seqs, settings.max_waiting
@@ -107,7 +110,7 @@ class LocalEngine:
             self._wake.notify()
 
     def swap(self, domain: str, adapter: Adapter | None, version: int | str) -> Future[SwapResult]:
-        """Compute the weights here, install them between two rounds. The future fails with AdapterRejected."""
+        """Compute weights here, install them between two rounds. The future may hold AdapterRejected."""
         future: Future[SwapResult] = Future()
         with self._swap_lock:
             try:
@@ -121,7 +124,8 @@ class LocalEngine:
                     return future
                 self._swaps.append((prepared, future))
                 self._wake.notify()
-            # The next swap of a domain prepares from weights that this one has left alone, but shares its buffers.
+            # The next swap of a domain prepares from weights that this one has left alone, but shares its
+            # buffers.
             _wait_for(future)
         return future
 
@@ -242,7 +246,9 @@ class LocalEngine:
                 if row.plain_reason != reason and row.plain_reason is not None:
                     self.ledger.fallback[row.plain_reason] += 1
 
-    def _cut_run(self, row: Row, result: RoundResult, b: int) -> tuple[list[EmittedToken], commit.Ending | None]:
+    def _cut_run(
+        self, row: Row, result: RoundResult, b: int
+    ) -> tuple[list[EmittedToken], commit.Ending | None]:
         limit = result.proposal.limits[b]
         run = commit.run_of(row, result.drafted[b], result.accepted[b], result.last[b], limit)
         kept, ending = commit.token_ending(row, run, self.pair.eos_token_ids, self.max_model_len)
@@ -306,7 +312,9 @@ class LocalEngine:
         if self.on_sample is None or not row.request.capture:
             return
         try:
-            sample = sample_of(row, finish_reason, self.pair.target.fingerprint, self.pair.tokenizer_fingerprint)
+            sample = sample_of(
+                row, finish_reason, self.pair.target.fingerprint, self.pair.tokenizer_fingerprint
+            )
             if sample is not None:
                 self.on_sample(sample)
         except Exception:

@@ -1,8 +1,8 @@
 """How tokens are guessed. A proposer is the seam: propose, commit, and a swap in two steps.
 
-The draft-model proposer keeps one weight set per domain that has an adapter, and the pristine base draft for all
-others. They share one cache: their shapes are the same, and a cache left by another version costs acceptance,
-never correctness. Legend: B rows, K drafted tokens, V vocabulary.
+The draft-model proposer keeps one weight set per domain that has an adapter, and the pristine base draft for
+all others. They share one cache: their shapes are the same, and a cache left by another version costs
+acceptance, never correctness. Legend: B rows, K drafted tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ class Proposer(Protocol):
     def admit(self, row: Row) -> None:
         """Prepare for a row that has just got its slot."""
 
-    def propose(self, rows: Sequence[Row], limits: list[int], uniforms: Tensor, settings: LawSettings) -> Proposal:
+    def propose(
+        self, rows: Sequence[Row], limits: list[int], uniforms: Tensor, settings: LawSettings
+    ) -> Proposal:
         """Guess up to `limits[b]` tokens per row from uniform draws [B, K]."""
 
     def commit(self, row: Row, drafted: int, accepted: int) -> None:
@@ -79,7 +81,7 @@ class Proposer(Protocol):
         """The row's slot changed from `source`."""
 
     def prepare(self, domain: str, adapter: Adapter | None, version: int | str) -> PreparedSwap:
-        """Compute other weights for a domain, on any thread; None is the base draft. Raises AdapterRejected."""
+        """Compute a domain's weights, on any thread; None is the base draft. Raises AdapterRejected."""
 
     def install(self, swap: PreparedSwap) -> ServingDraft:
         """Serve prepared weights from the next round on; called between two rounds."""
@@ -157,7 +159,9 @@ class DraftModelProposer:
             self.cache.forward(module, [row.slot], tokens, positions, logits_to_keep=1)
         row.draft_length = max(row.draft_length, end)
 
-    def propose(self, rows: Sequence[Row], limits: list[int], uniforms: Tensor, settings: LawSettings) -> Proposal:
+    def propose(
+        self, rows: Sequence[Row], limits: list[int], uniforms: Tensor, settings: LawSettings
+    ) -> Proposal:
         """Guess tokens for all rows, one weight set after the other."""
         limits = [k if k and self._fits(row, k) else 0 for row, k in zip(rows, limits, strict=True)]
         depth = max(limits, default=0)
@@ -194,7 +198,9 @@ class DraftModelProposer:
         own = settings[group.members]
         fed, positions = group.first(self.cache.device)
         for j in range(group.depth):
-            logits = self.cache.forward(group.module, group.slots, fed, positions, logits_to_keep=1)[:, -1].float()
+            logits = self.cache.forward(group.module, group.slots, fed, positions, logits_to_keep=1)[
+                :, -1
+            ].float()
             finite.append(logits.sum(dim=-1).isfinite())
             logits = self._shaped(logits, group, tokens_BK, j)
             token, law = _draw(logits, own, uniforms_BK[group.members, j], laws_BKV is not None)
@@ -245,15 +251,17 @@ class _Group:
     def first(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Tokens and positions of the first step [G, 2]: the last two of each row.
 
-        After a full acceptance the cache lacks both, otherwise the first of them is written once more: no ragged
-        step. A prompt of one token has no second: its place is padding (position -1).
+        After a full acceptance the cache lacks both, otherwise the first of them is written once more: no
+        ragged step. A prompt of one token has no second: its place is padding (position -1).
         """
         tokens = [[row.tokens[-2] if len(row.tokens) > 1 else 0, row.tokens[-1]] for row in self.rows]
         ends = torch.tensor([len(row.tokens) - 1 for row in self.rows], device=device)
         return torch.tensor(tokens, device=device), torch.stack((ends - 1, ends), dim=1)
 
 
-def _draw(logits_GV: Tensor, settings: LawSettings, uniform_G: Tensor, sampled: bool) -> tuple[Tensor, Tensor | None]:
+def _draw(
+    logits_GV: Tensor, settings: LawSettings, uniform_G: Tensor, sampled: bool
+) -> tuple[Tensor, Tensor | None]:
     if not sampled:
         return logits_GV.argmax(dim=-1), None
     law = process(logits_GV, settings)
@@ -266,7 +274,9 @@ class NoProposer:
     def admit(self, row: Row) -> None:
         """Nothing to prepare."""
 
-    def propose(self, rows: Sequence[Row], limits: list[int], uniforms: Tensor, settings: LawSettings) -> Proposal:
+    def propose(
+        self, rows: Sequence[Row], limits: list[int], uniforms: Tensor, settings: LawSettings
+    ) -> Proposal:
         """An empty proposal for each row."""
         tokens = torch.zeros(len(rows), 0, dtype=torch.long, device=settings.temperature.device)
         return Proposal(tokens, None, [0] * len(rows))

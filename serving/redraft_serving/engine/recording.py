@@ -1,4 +1,5 @@
-"""The target's law at emitted positions: what a sample keeps for the trainer, and log-probabilities for the client.
+"""The target's law at emitted positions: what a sample keeps for the trainer, and log-probabilities for the
+client.
 
 Legend: N emitted positions of a round, V vocabulary, k logged entries.
 """
@@ -19,7 +20,9 @@ LOWEST_LOGPROB = -1e4
 """Stands for -inf: probability 0 in float16 and float32 alike."""
 
 
-def record_laws(shaped: Tensor, places: Sequence[tuple[int, int]], tokens: Sequence[EmittedToken], k: int) -> None:
+def record_laws(
+    shaped: Tensor, places: Sequence[tuple[int, int]], tokens: Sequence[EmittedToken], k: int
+) -> None:
     """Keep the k most likely tokens of the law at each place (row, position) on its emitted token."""
     if not places:
         return
@@ -32,19 +35,29 @@ def record_laws(shaped: Tensor, places: Sequence[tuple[int, int]], tokens: Seque
         token.topk_ids, token.topk_logprobs, token.tail_mass = ids[n], logprobs[n], tails[n]
 
 
-def record_logprobs(raw: Tensor, places: Sequence[tuple[int, int]], tokens: Sequence[EmittedToken], top: int) -> None:
-    """Log-probabilities of emitted tokens under the target's own law, before penalties (vLLM's `raw_logprobs`)."""
+def record_logprobs(
+    raw: Tensor, places: Sequence[tuple[int, int]], tokens: Sequence[EmittedToken], top: int
+) -> None:
+    """Log-probabilities of emitted tokens under the target's own law, before penalties (vLLM's
+    `raw_logprobs`).
+    """
     if not places:
         return
     rows, positions = zip(*places, strict=True)
     law_NV = torch.log_softmax(raw[list(rows), list(positions)], dim=-1)
-    own = law_NV.gather(-1, torch.tensor([[t.token_id] for t in tokens], device=law_NV.device)).squeeze(-1).tolist()
+    own = (
+        law_NV.gather(-1, torch.tensor([[t.token_id] for t in tokens], device=law_NV.device))
+        .squeeze(-1)
+        .tolist()
+    )
     best, ids = law_NV.topk(top, dim=-1) if top else (law_NV[:, :0], law_NV[:, :0].long())
     for token, logprob, id_row, best_row in zip(tokens, own, ids.tolist(), best.tolist(), strict=True):
         token.logprob = TokenLogprob(token.token_id, logprob, tuple(zip(id_row, best_row, strict=True)))
 
 
-def sample_of(row: Row, finish_reason: str, target_fingerprint: str, tokenizer_fingerprint: str) -> Sample | None:
+def sample_of(
+    row: Row, finish_reason: str, target_fingerprint: str, tokenizer_fingerprint: str
+) -> Sample | None:
     """The record of a finished choice, or None where nothing was recorded."""
     tokens = row.emitted
     if not tokens or any(token.topk_ids is None for token in tokens):
@@ -93,6 +106,7 @@ def _sampling(row: Row) -> Sampling:
         presence_penalty=settings.presence_penalty,
         frequency_penalty=settings.frequency_penalty,
         repetition_penalty=settings.repetition_penalty,
-        # A minimum length bars the ends of an answer: to whoever reads the law, that is a bias like any other.
+        # A minimum length bars the ends of an answer: to whoever reads the law, that is a bias like any
+        # other.
         has_logit_bias=bool(settings.logit_bias) or row.request.min_tokens > 0,
     )

@@ -105,7 +105,11 @@ class Rounds:
         for b, (row, k) in enumerate(zip(rows, limits, strict=True)):
             if not row.greedy:
                 own = row.uniforms(k)
-                uniforms[b, :k], uniforms[b, depth : depth + k], uniforms[b, -1] = own[:k], own[k : 2 * k], own[-1]
+                uniforms[b, :k], uniforms[b, depth : depth + k], uniforms[b, -1] = (
+                    own[:k],
+                    own[k : 2 * k],
+                    own[-1],
+                )
         return uniforms.to(self.cache.device)
 
     def _verify(self, rows: Sequence[Row], proposal: Proposal) -> Tensor:

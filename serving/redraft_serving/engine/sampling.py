@@ -1,9 +1,9 @@
 """Speculative sampling as pure tensor functions: no models, no rows, no state.
 
-Modified rejection sampling (Leviathan et al. 2023, algorithm 1; Chen et al. 2023, algorithm 2): a drafted token x is
-accepted with probability min(1, p(x)/q(x)), where q is exactly the law that x was drawn from; the first miss is
-redrawn from the residual max(p - q, 0), and a round without a miss adds a bonus token from p. The emitted tokens
-then follow p exactly. Legend: B rows, K drafted tokens, V vocabulary.
+Modified rejection sampling (Leviathan et al. 2023, algorithm 1; Chen et al. 2023, algorithm 2): a drafted
+token x is accepted with probability min(1, p(x)/q(x)), where q is exactly the law that x was drawn from; the
+first miss is redrawn from the residual max(p - q, 0), and a round without a miss adds a bonus token from p.
+The emitted tokens then follow p exactly. Legend: B rows, K drafted tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def prefix_length(kept_BK: Tensor) -> Tensor:
 def accept_sampled(
     drafted_BK: Tensor, q_BKV: Tensor, p_BKV: Tensor, uniform_BK: Tensor, uniform_B: Tensor, limit_B: Tensor
 ) -> Verdict:
-    """Accept drafted tokens against the target's laws p [B, K+1, V], each row at most its `limit` first ones."""
+    """Accept drafted tokens against the target's laws p [B, K+1, V], of each row its `limit` first ones."""
     ratio_p = p_BKV[:, :-1].gather(-1, drafted_BK[..., None]).squeeze(-1)
     ratio_q = q_BKV.gather(-1, drafted_BK[..., None]).squeeze(-1)
     # u < p/q without the division: q(x) > 0 for every token that was drawn from q.
@@ -68,7 +68,7 @@ def accept_sampled(
 
 
 def accept_greedy(drafted_BK: Tensor, best_BK: Tensor, limit_B: Tensor) -> Verdict:
-    """The same law where p and q are one-hots: best [B, K+1] is the target's largest logit at each position."""
+    """The same law where p and q are one-hots: best [B, K+1] holds the target's largest logits."""
     kept = drafted_BK == best_BK[:, :-1]
     accepted = prefix_length(kept & _within(limit_B, kept))
     return Verdict(accepted, best_BK.gather(-1, accepted[:, None]).squeeze(-1))
