@@ -84,22 +84,17 @@ Decision of the last training round: {decision}
 What the rows mean
 
 - The domain is `{domain}`: {prompts} prompts were answered with the first draft, {fresh} fresh ones after
-the swap,
-  each prompt once. Intervals are 95 %, clustered by request.
+  the swap, each prompt once. Intervals are 95 %, clustered by request.
 - *Measured acceptance*: both drafts on the same {heldout}, which no round trains on.
 - *Live acceptance*: accepted / tested tokens that the served requests report themselves.
 - *tokens/s, one stream*: {probes} more prompts, sent one at a time and not captured, with speculation off,
-with the
-  first and with the new draft: the same text each time.
+  with the first and with the new draft: the same text each time.
 - *Break-even acceptance*: the a at which (1 - a^(K+1)) / (1 - a) tokens per round pay for a round's time,
-with
-  K = {k} and the times of a round and of a plain token as measured on one stream. Below it, speculation is
-  slower
-  than plain decoding. *Modelled* is that same number of tokens, at the measured acceptance, per time of a
-  round.
+  with K = {k} and the times of a round and of a plain token as measured on one stream. Below it, speculation
+  is slower than plain decoding. *Modelled* is that same number of tokens, at the measured acceptance, per
+  time of a round.
 - *Longest pause*: the longest time between two chunks of any stream that was running while the draft was
-swapped,
-  seen by the client.
+  swapped, seen by the client.
 
 The run took {seconds} s. To look at runs, curves, pictures and versions:
 
