@@ -92,9 +92,9 @@ class Reader:
         return value
 
     def _wrong(self, name: str, value: object, expected: str) -> UnreadableSample:
-        return UnreadableSample(
-            f"{name} is a {type(value).__name__} ({value!r:.40}), but {expected} was expected"
-        )
+        # Text and bytes may be a piece of somebody's prompt, and a reason goes into logs.
+        shown = f" ({value!r:.40})" if isinstance(value, int | float) else ""
+        return UnreadableSample(f"{name} is a {type(value).__name__}{shown}, but {expected} was expected")
 
     def text(self, name: str, default: str | None = None) -> str:
         """A string; required where it has no default."""

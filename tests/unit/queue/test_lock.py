@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -50,14 +52,20 @@ def test_a_living_holder_keeps_the_lock(client: redis.Redis) -> None:
     assert holder(client, "default") is None
 
 
-def test_a_dead_holders_lock_ends(client: redis.Redis) -> None:
-    pid = os.fork()
-    if pid == 0:
-        RoundLock(client, "default", "round-1", 0.5).__enter__()
-        os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(pid, 0)
+DIES = """
+import os, signal, sys
+from redraft_queue.lock import RoundLock
+from redraft_queue.settings import QueueSettings
+from redraft_queue.stream import connect
+RoundLock(connect(sys.argv[1], QueueSettings()), "default", "round-1", 1.5).__enter__()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_dead_holders_lock_ends(client: redis.Redis, redis_url: str) -> None:
+    assert subprocess.run([sys.executable, "-c", DIES, redis_url], check=False).returncode == -signal.SIGKILL
     assert holder(client, "default") == "round-1"
-    time.sleep(0.7)
+    time.sleep(1.8)
     with RoundLock(client, "default", "round-2", 0.5):
         assert holder(client, "default") == "round-2"
 
