@@ -69,13 +69,8 @@ class Registry(Downloads, Moves, Runs):
             for name in (self.aliases.champion, self.aliases.challenger, self.aliases.previous)
             if (found := self.alias(domain, name)) is not None
         }
-        versions = self.versions(domain)
-        numbers = [info.version for info in versions]
-        kept = (
-            aliased
-            | set(numbers[:1])
-            | {info.version for info in versions if info.validation_status == PENDING}
-        )
+        numbers = [info.version for info in self.versions(domain)]
+        kept = aliased | set(numbers[:1]) | {info.version for info in self.pending(domain)}
         kept |= set([number for number in numbers if number not in kept][: max(0, keep - len(kept))])
         doomed = [number for number in numbers if number not in kept]
         for number in doomed:

@@ -72,21 +72,20 @@ class Versions(Connection):
     def alias(self, domain: str, name: str) -> VersionInfo | None:
         """The version an alias points at, or None."""
         model = model_name(domain)
-        found = self._read_or_none(
-            "read an alias", lambda: self._client.get_model_version_by_alias(model, name)
-        )
-        return None if found is None else version_info(domain, found)
+
+        def call() -> VersionInfo:
+            return version_info(domain, self._client.get_model_version_by_alias(model, name))
+
+        return self._read_or_none("read an alias", call)
 
     def version(self, domain: str, number: int) -> VersionInfo:
         """One version; raises RegistryError if there is none of that number."""
         model = model_name(domain)
-        return version_info(
-            domain,
-            self._read(
-                f"find version {number} of {model}",
-                lambda: self._client.get_model_version(model, str(number)),
-            ),
-        )
+
+        def call() -> VersionInfo:
+            return version_info(domain, self._client.get_model_version(model, str(number)))
+
+        return self._read(f"find version {number} of {model}", call)
 
     def versions(self, domain: str) -> list[VersionInfo]:
         """All versions, newest (highest number) first. Each page is one read with its own limit."""
@@ -116,18 +115,18 @@ class Versions(Connection):
         found: list[VersionInfo] = []
         token: str | None = None
         while True:
-            page, token = self._read("list versions", partial(self._page, criteria, token, most))
-            found += [version_info(domain, version) for version in page]
+            page, token = self._read("list versions", partial(self._page, domain, criteria, token, most))
+            found += page
             if not token or (most is not None and len(found) >= most):
                 return sorted(found, key=lambda info: -info.version)[:most]
 
     def _page(
-        self, criteria: str, token: str | None, most: int | None
-    ) -> "tuple[list[ModelVersion], str | None]":
+        self, domain: str, criteria: str, token: str | None, most: int | None
+    ) -> tuple[list[VersionInfo], str | None]:
         page = self._client.search_model_versions(
             criteria, max_results=most or _PAGE, order_by=["version_number DESC"], page_token=token
         )
-        return list(page), page.token
+        return [version_info(domain, version) for version in page], page.token
 
 
 def version_info(domain: str, version: "ModelVersion") -> VersionInfo:

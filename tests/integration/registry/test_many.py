@@ -29,7 +29,8 @@ def version_folder(parent: Path, weights: bytes = b"weights") -> Path:
 _REGISTER_IN_EIGHT_PROCESSES = """
 import os, sys
 from pathlib import Path
-import mlflow  # imported once, before the processes part
+import mlflow.store.model_registry.sqlalchemy_store  # once, before the processes part
+import mlflow.store.tracking.sqlalchemy_store
 from redraft_models.registry import Registry
 
 uri, domain, folder = sys.argv[1:]

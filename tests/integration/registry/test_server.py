@@ -1,5 +1,6 @@
 """The registry over HTTP: a real MLflow server, and servers that are away, broken, slow or hostile."""
 
+import contextlib
 import http.server
 import json
 import os
@@ -211,7 +212,7 @@ def silent() -> Iterator[str]:
 def test_a_closed_port_is_unavailable_at_once() -> None:
     registry = Registry(f"http://127.0.0.1:{free_port()}")
     start = time.monotonic()
-    with pytest.raises(RegistryUnavailable, match="MLflow at http://127.0.0.1"):
+    with pytest.raises(RegistryUnavailable, match=r"MLflow at http://127\.0\.0\.1"):
         registry.champion("default")
     assert time.monotonic() - start < 4
 
@@ -220,7 +221,7 @@ def test_a_silent_server_is_given_up_within_the_limit(silent: str) -> None:
     registry = Registry(silent, timeout_seconds=0.5)
     for call in (registry.champion, registry.champion_is_base, registry.versions):
         start = time.monotonic()
-        with pytest.raises(RegistryUnavailable, match="within 0.5 s"):
+        with pytest.raises(RegistryUnavailable, match=r"within 0\.5 s"):
             call("default")
         assert time.monotonic() - start < 2
 
@@ -228,7 +229,12 @@ def test_a_silent_server_is_given_up_within_the_limit(silent: str) -> None:
 def test_without_our_limit_a_silent_server_would_hold_the_caller(silent: str) -> None:
     """The wrong variant: MLflow's client as it is."""
     registry = Registry(silent, timeout_seconds=0.5)
-    thread = threading.Thread(target=lambda: registry._client.get_registered_model("x"), daemon=True)
+
+    def ask() -> None:
+        with contextlib.suppress(Exception):
+            registry._client.get_registered_model("x")
+
+    thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(3)
     assert thread.is_alive()
@@ -245,7 +251,7 @@ def test_unanswered_calls_do_not_pile_up(silent: str) -> None:
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 429])
 def test_a_failing_server_is_unavailable(status: int) -> None:
-    with fake_server(lambda path: (status, b"oops")) as url:
+    with fake_server(lambda _: (status, b"oops")) as url:
         start = time.monotonic()
         with pytest.raises(RegistryUnavailable):
             Registry(url).champion("default")
@@ -265,7 +271,7 @@ def test_a_failing_server_is_unavailable(status: int) -> None:
 def test_a_server_that_is_not_mlflow_or_lets_nobody_in_is_an_error_not_an_absent_champion(
     status: int, body: bytes
 ) -> None:
-    with fake_server(lambda path: (status, body)) as url, pytest.raises(RegistryError):
+    with fake_server(lambda _: (status, body)) as url, pytest.raises(RegistryError):
         Registry(url).champion("default")
 
 
@@ -308,21 +314,24 @@ def test_file_names_that_leave_the_folder_are_rejected_and_nothing_is_written(
     tmp_path: Path, path: str
 ) -> None:
     listing: list[dict[str, object]] = [{"path": path, "is_dir": False, "file_size": 3}]
-    with fake_server(hostile(listing, "mlflow-artifacts:/1/x/artifacts")) as url:
-        with pytest.raises((AdapterRejected, RegistryError)):
-            Registry(url).download("default", 1, tmp_path / "a" / "b" / "cache")
+    with (
+        fake_server(hostile(listing, "mlflow-artifacts:/1/x/artifacts")) as url,
+        pytest.raises((AdapterRejected, RegistryError)),
+    ):
+        Registry(url).download("default", 1, tmp_path / "a" / "b" / "cache")
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
 
 
 def test_endless_folders_are_rejected(tmp_path: Path) -> None:
     listing: list[dict[str, object]] = [{"path": "deeper", "is_dir": True}]
-    with fake_server(hostile(listing, "mlflow-artifacts:/1/x/artifacts")) as url:
-        with pytest.raises(AdapterRejected, match="nested"):
-            Registry(url).download("default", 1, tmp_path / "cache")
+    with (
+        fake_server(hostile(listing, "mlflow-artifacts:/1/x/artifacts")) as url,
+        pytest.raises(AdapterRejected, match="nested"),
+    ):
+        Registry(url).download("default", 1, tmp_path / "cache")
 
 
 @pytest.mark.parametrize("uri", ["/etc", "file:///etc", "file:/etc"])
 def test_a_server_may_not_name_folders_of_this_machine(tmp_path: Path, uri: str) -> None:
-    with fake_server(hostile([], uri)) as url:
-        with pytest.raises(AdapterRejected, match="folder of this machine"):
-            Registry(url).download("default", 1, tmp_path / "cache")
+    with fake_server(hostile([], uri)) as url, pytest.raises(AdapterRejected, match="folder of this machine"):
+        Registry(url).download("default", 1, tmp_path / "cache")
