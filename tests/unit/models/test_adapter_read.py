@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from redraft_models.adapter import adaptable_linears, read_adapter, write_adapter
+from redraft_models.cut import cut_layers
 from redraft_models.errors import AdapterRejected
 from redraft_models.reading import read_model
 from safetensors.torch import load_file, save_file
@@ -84,14 +85,18 @@ def test_an_adapter_of_another_base(adapter_folder: AdapterFolder, random_draft:
     assert read_adapter(folder, random_draft, None).r == 4, "without an expectation it isn't asked"
 
 
-def test_an_adapter_of_a_shallower_draft(
+def test_an_adapter_of_a_deeper_or_shallower_draft(
     adapter_folder: AdapterFolder, toy_pair: Callable[[str], tuple[Path, Path]]
 ) -> None:
-    """PEFT loads it with a warning; a three-layer base and a two-layer adapter fit in every shape."""
-    one_layer = read_model(toy_pair("table")[1], "toy")
-    assert "tensors" in refusal(adapter_folder(1), one_layer) or "module" in refusal(
-        adapter_folder(1, name="again"), one_layer
-    )
+    """Every shape fits, and PEFT loads it with a warning at most."""
+    target = read_model(toy_pair("random")[1], "toy")
+    folder = adapter_folder(1)
+    assert "matches no adaptable linear layer" in refusal(folder, cut_layers(target, [0]))
+    configure(folder, target_modules="all-linear")
+    assert "14 tensors do not belong to this draft" in refusal(folder, cut_layers(target, [0]))
+    tensors = {name: tensor for name, tensor in load_file(weights_of(folder)).items() if ".layers.0." in name}
+    rewrite(folder, tensors)
+    assert "14 of 28 tensors are missing" in refusal(folder, target)
 
 
 @pytest.mark.parametrize("kept", [0, 4, 8, 100, -1])
