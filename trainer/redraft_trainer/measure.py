@@ -27,9 +27,11 @@ from redraft_trainer.losses import Targets
 from redraft_trainer.reports import MeasureReport, RequestScore, position_scores
 
 UNCOVERED = 0.01
-"""Processed probability outside of the logged tokens above which a position counts as not covered by the
-log.
-"""
+"""Processed probability outside of the logged tokens above which a position is not covered by the log."""
+CAP_PASSES = 3
+BELOW = 1.0 - 1e-4
+"""Keeps a token of the tail behind the last logged one, also where both sort by id at equal probability."""
+SMALLEST = 1e-20
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +147,34 @@ def _sampled_overlap(logits_NV: Tensor, targets: Targets, laws: LawSettings) -> 
 
 
 def target_logits(draft_logits_NV: Tensor, targets: Targets) -> Tensor:
-    """The target's log-law [N, V] before processing: as logged, and the tail in the draft's shape."""
-    tail_NV = draft_logits_NV.scatter(-1, targets.topk_ids_NK, float("-inf"))
-    level_N = targets.tail_N.log() - torch.logsumexp(tail_NV, dim=-1)
-    # Nothing outside of the logged tokens (they are the whole vocabulary): -inf - -inf.
-    tail_NV += torch.where(level_N.isnan(), 0.0, level_N.clamp(max=torch.finfo(torch.float32).max))[:, None]
-    logged_NK = targets.topk_probs_NK.log()
+    """The target's log-law [N, V] before processing: as logged, and the tail in the draft's shape.
+
+    No token of the tail is as likely as the last logged one, or it would have been logged: what the draft's
+    shape puts above that goes to the rest of the tail.
+    """
+    shape_NV = torch.softmax(draft_logits_NV.scatter(-1, targets.topk_ids_NK, float("-inf")), dim=-1)
+    # No row is left outside of the log where it holds the whole vocabulary: softmax of -inf alone.
+    tail_NV = targets.tail_N[:, None] * shape_NV.nan_to_num_(nan=0.0)
+    least_N = torch.where(targets.valid_NK, targets.topk_probs_NK, float("inf")).amin(dim=-1)
+    law_NV = _capped(tail_NV, (least_N * BELOW)[:, None])
+    probs_NK = targets.topk_probs_NK
     # Ids beyond a position's own k repeat its first token; so must the value, as the order of writes is not
     # defined.
-    return tail_NV.scatter_(
-        -1, targets.topk_ids_NK, torch.where(targets.valid_NK, logged_NK, logged_NK[:, :1])
-    )
+    return law_NV.scatter_(
+        -1, targets.topk_ids_NK, torch.where(targets.valid_NK, probs_NK, probs_NK[:, :1])
+    ).log_()
+
+
+def _capped(tail_NV: Tensor, most_N1: Tensor) -> Tensor:
+    """The tail with nothing above `most`, its sum kept as far as there is room; a few passes are near
+    enough.
+    """
+    for _ in range(CAP_PASSES):
+        above_NV = tail_NV > most_N1
+        if not bool(above_NV.any()):
+            break
+        excess_N1 = (tail_NV - most_N1).clamp_min(0.0).sum(-1, keepdim=True)
+        below_N1 = tail_NV.masked_fill(above_NV, 0.0).sum(-1, keepdim=True)
+        grown_NV = tail_NV * (1.0 + excess_N1 / below_N1.clamp_min(SMALLEST))
+        tail_NV = torch.where(above_NV, most_N1, grown_NV)
+    return torch.minimum(tail_NV, most_N1)
