@@ -28,7 +28,7 @@ def convert_once(gguf: Path, models_dir: Path) -> Path:
         finished = models_dir / hashlib.file_digest(file, "sha256").hexdigest()
     if finished.is_dir():
         return finished
-    _log.info("converting %s to safetensors (once, about half a minute for 100 MB)", gguf.name)
+    _log.info("converting %s to safetensors (once; it takes up to a minute per 100 MB)", gguf.name)
     models_dir.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=".converting-", dir=models_dir))
     try:

@@ -6,7 +6,7 @@ Legend: r rank, I inputs and O outputs of a linear layer.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ ADAPTER_FOLDER = "adapter"
 PEFT_PREFIX = "base_model.model."
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Adapter:
     """An adapter that passed every check of `read_adapter`."""
 
@@ -26,7 +26,7 @@ class Adapter:
     lora_alpha: float
     target_modules: tuple[str, ...]
     """Paths of the adapted linear layers inside the draft, sorted."""
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, Tensor] = field(repr=False)
     """`<path>.lora_A.weight` [r, I] and `<path>.lora_B.weight` [O, r], float32 on the CPU."""
     sha256: str
     """Of the file `adapter_model.safetensors`."""
