@@ -70,7 +70,7 @@ def quick_plan() -> DemoPlan:
         worker_threads=1,
         streams_from=0.0,
         trainer={
-            "max_steps": 60,
+            "max_steps": 40,
             "eval_every": 20,
             "learning_rate": 1e-2,
             "rank": 16,
