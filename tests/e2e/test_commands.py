@@ -1,0 +1,144 @@
+"""The loop by its commands, each a process of its own that finds the same embedded servers."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redraft_ops.demo.client import Client
+from redraft_ops.demo.prompts import word_prompts
+from redraft_ops.demo.setup import free_port
+from redraft_ops.demo.swap import served_version
+from redraft_ops.demo.traffic import run_all
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+WORDS = [f"{letter}{number}" for letter in "abcdefgh" for number in range(8)]
+STATUS_KEYS = {
+    "domain",
+    "version",
+    "draft",
+    "base_draft_fingerprint",
+    "acceptance_rate",
+    "tested_tokens",
+    "num_speculative_tokens",
+    "stream_length",
+    "unseen",
+    "lost",
+    "last_round",
+}
+TRAIN_KEYS = {
+    "decision",
+    "reason",
+    "version",
+    "acceptance_rate",
+    "champion_acceptance_rate",
+    "gain",
+    "gain_ci_low",
+    "heldout_requests",
+    "heldout_tokens",
+}
+
+
+@pytest.fixture
+def environment(
+    clean_environment: dict[str, str], toy_pair: Callable[[str], tuple[Path, Path]]
+) -> dict[str, str]:
+    target, draft = toy_pair("learn")
+    return {
+        **clean_environment,
+        "REDRAFT_MODELS__TARGET": str(target),
+        "REDRAFT_MODELS__DRAFT": str(draft),
+        "REDRAFT_SERVING__PORT": str(free_port()),
+        "REDRAFT_SERVING__POLL_SECONDS": "0.5",
+        "REDRAFT_TRAINER__MAX_STEPS": "30",
+        "REDRAFT_TRAINER__LEARNING_RATE": "0.01",
+        "REDRAFT_TRAINER__RANK": "16",
+        "REDRAFT_TRAINER__LORA_ALPHA": "16",
+        "REDRAFT_GATE__MIN_HELDOUT_REQUESTS": "10",
+        "REDRAFT_GATE__MIN_HELDOUT_TOKENS": "200",
+        "REDRAFT_QUEUE__MIN_NEW_TOKENS": "1000",
+    }
+
+
+@pytest.fixture
+def client(environment: dict[str, str], tmp_path: Path) -> Iterator[Client]:
+    """A serving worker on the toy pair, by `redraft serve`."""
+    command = [sys.executable, "-m", "redraft_ops", "serve", "--served-model-name", "toy"]
+    with (tmp_path / "serve.log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log)
+        client = Client(
+            f"http://127.0.0.1:{environment['REDRAFT_SERVING__PORT']}", "toy", "default", chat=False
+        )
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and process.poll() is None:
+            try:
+                client.get("/ready")
+                break
+            except (OSError, HTTPException):
+                time.sleep(0.2)
+        yield client
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0, (tmp_path / "serve.log").read_text()
+
+
+def call(environment: dict[str, str], folder: Path, *arguments: str) -> Any:
+    command = [sys.executable, "-m", "redraft_ops", *arguments, "--json"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def await_version(client: Client, version: object) -> None:
+    deadline = time.monotonic() + 20
+    while served_version(client) != version and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert served_version(client) == version
+
+
+def test_train_status_measure_and_rollback(
+    client: Client, environment: dict[str, str], tmp_path: Path
+) -> None:
+    prompts = word_prompts(1, WORDS, 6, 120)
+    assert not [a.error for a in run_all(client, prompts, 8, lambda _: None, max_tokens=24) if a.error]
+    time.sleep(1.0)
+
+    (before,) = call(environment, tmp_path, "status")
+    assert set(before) == STATUS_KEYS
+    assert (before["version"], before["stream_length"], before["unseen"], before["lost"]) == (
+        "base",
+        120,
+        120,
+        0,
+    )
+    assert 0.1 < before["acceptance_rate"] < 0.35
+
+    trained = call(environment, tmp_path, "train", "--domain", "default")
+    assert set(trained) == TRAIN_KEYS
+    assert (trained["decision"], trained["version"]) == ("promoted", 1)
+    assert trained["acceptance_rate"] > trained["champion_acceptance_rate"] + 0.3
+    await_version(client, 1)
+
+    again = call(environment, tmp_path, "train")
+    assert again["decision"] == "skipped"
+    assert "min_new_tokens" in again["reason"]
+
+    base, champion = call(environment, tmp_path, "measure")
+    assert (base["version"], champion["version"]) == ("base", 1)
+    assert champion["acceptance_rate"] == pytest.approx(trained["acceptance_rate"], abs=0.01)
+    assert champion["gain_ci_low"] > 0.3
+
+    (after,) = call(environment, tmp_path, "status")
+    assert after["version"] == 1
+    assert (after["unseen"], after["lost"]) == (0, 0)
+    assert after["last_round"]["decision"] == "promoted"
+
+    assert call(environment, tmp_path, "rollback") == {"domain": "default", "from": 1, "to": None}
+    await_version(client, "base")
