@@ -11,7 +11,7 @@ import json
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -29,6 +29,8 @@ PLAN_FILE = "plan.json"
 CHUNK = 16
 """Neighbouring samples that replay takes at a time."""
 MOST_CHUNKS = 256
+TICK = 256
+"""Samples between two calls of `tick`."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +99,18 @@ def part_file(folder: Path, part: Part) -> Path:
 
 
 def collect(
-    stream: SampleStream, plan: Plan, folder: Path, settings: TrainerSettings, target: str, tokenizer: str
+    stream: SampleStream,
+    plan: Plan,
+    folder: Path,
+    settings: TrainerSettings,
+    target: str,
+    tokenizer: str,
+    tick: Callable[[int], None] | None = None,
 ) -> Collected:
     """Write the range's usable samples to one file per part, and replayed older ones to the training file.
 
     `target` and `tokenizer` are the fingerprints that a sample must carry; others go to the dead letters.
+    `tick` is called now and then with the number of entries read, and may raise.
     """
     found = Collected()
     seen: set[tuple[str, int]] = set()
@@ -118,6 +127,8 @@ def collect(
         )
         for entry_id, sample in entries:
             found.first_id = found.first_id or entry_id
+            if tick is not None and found.tally.samples % TICK == 0:
+                tick(found.tally.entries)
             seen.add(sample.identity)
             reason = unusable(sample)
             if reason is None:

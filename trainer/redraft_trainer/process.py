@@ -41,7 +41,8 @@ def run_child(
 ) -> dict[str, Any]:
     """Train and measure as `folder`/spec.json says; answers what the process wrote into result.json.
 
-    `check` is called about twice a second and may raise to end the training, as may `progress`. Raises
+    `check` and `progress`, this one with the last event where there is no new one, are called about twice a
+    second and may raise to end the training. Raises
     Diverged, ChildFailed with the last lines of the log, or RoundTimeout. The process is gone when this
     returns or raises.
     """
@@ -124,6 +125,7 @@ def _events(
 ) -> Iterator[dict[str, Any]]:
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     threading.Thread(target=_pump, args=(process, lines), daemon=True, name="training-output").start()
+    last: dict[str, Any] = {"stage": "start"}
     while True:
         check()
         if time.monotonic() > deadline:
@@ -134,11 +136,14 @@ def _events(
         try:
             line = lines.get(timeout=POLL_SECONDS)
         except queue.Empty:
+            # A callback that wants to end the round must not wait until a model is loaded.
+            yield last
             continue
         if line is None:
             return
         if line.startswith(EVENT_PREFIX):
-            yield json.loads(line.removeprefix(EVENT_PREFIX))
+            last = json.loads(line.removeprefix(EVENT_PREFIX))
+            yield last
         else:
             log.write(line.encode(errors="replace"))
 

@@ -85,9 +85,7 @@ class _Round:
             return self._skip(f"{plan.new_tokens} new tokens are fewer than min_new_tokens, {wanted}")
         self.progress({"stage": "collect", "new_tokens": plan.new_tokens})
         identity = identify(self.context.models, self.context.cache_dir)
-        found = collect(
-            self.stream, plan, self.folder, self.context.trainer, identity.target, identity.tokenizer
-        )
+        found = self._collect(plan, identity)
         lacking = self._lacking(found)
         if lacking is not None:
             return self._skip(lacking)
@@ -108,6 +106,14 @@ class _Round:
         if plan.lost:
             logger.warning("%d samples of domain %s were trimmed unseen", plan.lost, self.domain)
         return plan
+
+    def _collect(self, plan: Plan, identity: Identity) -> Collected:
+        def tick(entries: int) -> None:
+            self._check_lock()
+            self.progress({"stage": "collect", "step": entries, "total": plan.new_entries})
+
+        settings = self.context.trainer
+        return collect(self.stream, plan, self.folder, settings, identity.target, identity.tokenizer, tick)
 
     def _lacking(self, found: Collected) -> str | None:
         """Why this range can't be trained on yet; its samples stay, so a later round has more."""

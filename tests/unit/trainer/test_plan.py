@@ -1,0 +1,133 @@
+"""Which range a round takes and what it reads of it, on a real Valkey."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import redis
+from redraft_queue.records import Sample
+from redraft_queue.settings import QueueSettings
+from redraft_queue.stream import SampleStream, connect
+from redraft_trainer.plan import Collected, Plan, collect, load_plan, make_plan, part_file, save_plan
+from redraft_trainer.sample_files import SampleWriter, read_samples
+from redraft_trainer.settings import TrainerSettings
+
+from .conftest import table_samples
+
+SETTINGS = TrainerSettings(replay_fraction=0.25)
+ROWS = np.full((16, 16), 1 / 16)
+
+
+def traffic(count: int, seed: int) -> list[Sample]:
+    return table_samples(ROWS, count, 10, first_words=range(3, 16), seed=seed)
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[redis.Redis]:
+    found = connect(redis_url, QueueSettings())
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def stream(client: redis.Redis) -> SampleStream:
+    return SampleStream(client, QueueSettings())
+
+
+def cursor(plan: Plan) -> dict[str, str]:
+    """The tags that a version of this plan carries."""
+    return {
+        "stream_last_id": plan.last_id or "",
+        "stream_last_ordinal": str(plan.last_ordinal),
+        "stream_last_tokens": str(plan.last_tokens),
+    }
+
+
+def taken(stream: SampleStream, plan: Plan, folder: Path) -> tuple[Collected, dict[str, list[Sample]]]:
+    found = collect(stream, plan, folder, SETTINGS, "target", "tokenizer")
+    return found, {
+        part: list(read_samples(part_file(folder, part))) for part in ("train", "validation", "heldout")
+    }  # type: ignore[arg-type]
+
+
+def test_an_empty_stream_has_nothing_new(stream: SampleStream) -> None:
+    plan = make_plan(stream, "default", {})
+    assert (plan.last_id, plan.new_tokens, plan.new_entries, plan.lost) == (None, 0, 0, 0)
+
+
+def test_each_sample_is_in_one_part_and_the_next_range_begins_behind(
+    stream: SampleStream, tmp_path: Path
+) -> None:
+    first_ids = stream.append(traffic(100, 0))
+    first = make_plan(stream, "default", {})
+    assert (first.new_entries, first.new_tokens, first.last_id) == (100, 1000, first_ids[-1])
+    found, parts = taken(stream, first, tmp_path)
+    names = [one.request_id for part in parts.values() for one in part]
+    assert len(names) == len(set(names)) == 100
+    assert found.first_id == first_ids[0]
+    assert found.requests["new"] == found.requests["train"] == len(parts["train"])
+
+    second_ids = stream.append(traffic(60, 1))
+    second = make_plan(stream, "default", cursor(first))
+    assert (second.after_id, second.new_entries, second.new_tokens) == (first_ids[-1], 60, 600)
+    found, parts = taken(stream, second, tmp_path)
+    assert found.first_id == second_ids[0]
+    heldout = {one.request_id for one in parts["heldout"]}
+    assert all(name.startswith("r1-") for name in heldout)
+
+
+def test_replay_is_old_training_samples_of_the_share_that_was_asked_for(
+    stream: SampleStream, tmp_path: Path
+) -> None:
+    stream.append(traffic(200, 0))
+    first = make_plan(stream, "default", {})
+    _, before = taken(stream, first, tmp_path)
+    stream.append(traffic(100, 1))
+    second = make_plan(stream, "default", cursor(first))
+    found, parts = taken(stream, second, tmp_path)
+    replayed = {one.request_id for one in parts["train"] if one.request_id.startswith("r0-")}
+    assert replayed <= {one.request_id for one in before["train"]}
+    share = (found.tokens["train"] - found.tokens["new"]) / found.tokens["train"]
+    # A chunk of 16 samples may overshoot by its last one only.
+    assert share == pytest.approx(0.25, abs=0.02)
+    assert [one.request_id for one in taken(stream, second, tmp_path)[1]["train"]] == [
+        one.request_id for one in parts["train"]
+    ]
+
+
+def test_what_was_trimmed_unseen_is_counted(client: redis.Redis, stream: SampleStream) -> None:
+    stream.append(traffic(10, 0))
+    first = make_plan(stream, "default", {})
+    small = SampleStream(client, QueueSettings(stream_maxlen=7))
+    small.append(traffic(10, 1))
+    plan = make_plan(small, "default", cursor(first))
+    assert (plan.new_entries, plan.lost) == (10, 3)
+
+
+def test_a_stream_begun_anew_is_read_from_its_beginning(client: redis.Redis, stream: SampleStream) -> None:
+    stream.append(traffic(10, 0))
+    first = make_plan(stream, "default", {})
+    client.flushdb()
+    stream.append(traffic(4, 1))
+    plan = make_plan(stream, "default", cursor(first))
+    assert (plan.after_id, plan.new_entries) == (None, 4)
+
+
+def test_a_plan_is_kept(stream: SampleStream, tmp_path: Path) -> None:
+    assert load_plan(tmp_path / "r") is None
+    stream.append(traffic(3, 0))
+    plan = make_plan(stream, "default", {})
+    save_plan(plan, tmp_path / "r")
+    assert load_plan(tmp_path / "r") == plan
+
+
+def test_files_give_back_what_was_written(tmp_path: Path) -> None:
+    written = traffic(20, 0)
+    with SampleWriter(tmp_path / "a") as writer:
+        for one in written:
+            writer.write(one)
+    assert list(read_samples(tmp_path / "a")) == written
+    assert (writer.requests, writer.tokens) == (20, 200)
