@@ -34,7 +34,7 @@ def run_child(
     folder: Path,
     settings: TrainerSettings,
     *,
-    on_cpu: bool,
+    device: str,
     progress: Progress,
     check: Callable[[], None],
     limit_seconds: float,
@@ -48,21 +48,23 @@ def run_child(
     """
     (folder / RESULT_FILE).unlink(missing_ok=True)
     deadline = time.monotonic() + limit_seconds
-    with (folder / LOG_FILE).open("ab") as log, _running(_command(folder, settings, on_cpu), log) as process:
+    with (folder / LOG_FILE).open("ab") as log, _running(_command(folder, settings, device), log) as process:
         for event in _events(process, log, deadline, limit_seconds, check):
             progress(event)
         code = process.wait()
     return _result(folder, code)
 
 
-def _command(folder: Path, settings: TrainerSettings, on_cpu: bool) -> list[str]:
+def _command(folder: Path, settings: TrainerSettings, device: str) -> list[str]:
     """`accelerate launch` with a configuration of its own, so that a user's default one has no say."""
+    on_cpu = _is_cpu(device)
     # One process on a CPU: accelerate starts several there through MPI only.
     processes = 1 if on_cpu else settings.num_processes
     launch = {
         "compute_environment": "LOCAL_MACHINE",
         "debug": False,
         "distributed_type": "MULTI_GPU" if processes > 1 else "NO",
+        "gpu_ids": device.partition(":")[2] or "all",
         "machine_rank": 0,
         "mixed_precision": "no",
         "num_machines": 1,
@@ -79,6 +81,14 @@ def _command(folder: Path, settings: TrainerSettings, on_cpu: bool) -> list[str]
     ]
     module = ["--module", "redraft_trainer.child", "--spec", str(folder / SPEC_FILE)]
     return [sys.executable, "-m", "accelerate.commands.launch", *options, *module]
+
+
+def _is_cpu(device: str) -> bool:
+    if device != "auto":
+        return device == "cpu"
+    import torch
+
+    return not torch.cuda.is_available()
 
 
 def threads(settings: TrainerSettings) -> int:

@@ -169,7 +169,7 @@ class _Round:
         return run_child(
             self.folder,
             self.context.trainer,
-            on_cpu=_on_cpu(self.context.models.device),
+            device=self.context.models.device,
             progress=self.progress,
             check=self._check_lock,
             limit_seconds=self.context.queue.round_time_limit_seconds - used,
@@ -244,11 +244,3 @@ class _Round:
             plan = load_plan(folder)
             if folder != self.folder and plan is not None and plan.domain == self.domain:
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-def _on_cpu(device: str) -> bool:
-    if device != "auto":
-        return device == "cpu"
-    import torch
-
-    return not torch.cuda.is_available()

@@ -38,7 +38,9 @@ def train(folder: Path, spec: dict[str, Any], tell: Progress) -> dict[str, Any] 
     """
     models, settings = ModelSettings(**spec["models"]), TrainerSettings(**spec["trainer"])
     torch.set_num_threads(spec["threads"])
-    accelerator = make_accelerator(settings.mixed_precision, resolve_device(models.device))
+    # A numbered GPU is the only one that this process sees, so it has another number here.
+    device = resolve_device(models.device.partition(":")[0])
+    accelerator = make_accelerator(settings.mixed_precision, device)
     if accelerator.is_main_process:
         tell({"stage": "load"})
     draft, vocab_size = _load(models, Path(spec["cache_dir"]), accelerator)

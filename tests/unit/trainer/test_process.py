@@ -26,7 +26,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "script.py"
     head = f"import json, os, signal, sys, time\nfrom pathlib import Path\nFOLDER = Path({str(tmp_path)!r})\n"
 
-    def command(folder: Path, settings: TrainerSettings, on_cpu: bool) -> list[str]:
+    def command(folder: Path, settings: TrainerSettings, device: str) -> list[str]:
         return [sys.executable, "-c", head + path.read_text()]
 
     monkeypatch.setattr(process, "_command", command)
@@ -38,7 +38,7 @@ def run(
 ) -> tuple[dict[str, Any], list[Mapping[str, Any]]]:
     events: list[Mapping[str, Any]] = []
     handlers: dict[str, Any] = {"progress": events.append, "check": lambda: None, **kwargs}
-    result = run_child(folder, SETTINGS, on_cpu=True, limit_seconds=limit_seconds, **handlers)
+    result = run_child(folder, SETTINGS, device="cpu", limit_seconds=limit_seconds, **handlers)
     return result, events
 
 
@@ -138,11 +138,12 @@ def test_the_training_process_ends_with_its_worker() -> None:
 def test_the_launch_names_everything_itself(tmp_path: Path) -> None:
     """A user's default configuration of accelerate has no say; on a CPU there is one process."""
     several = TrainerSettings(num_processes=4, num_threads=3)
-    on_cpu = process._command(tmp_path, several, True)
+    on_cpu = process._command(tmp_path, several, "cpu")
     assert on_cpu[1:3] == ["-m", "accelerate.commands.launch"]
     assert on_cpu[on_cpu.index("--num_cpu_threads_per_process") + 1] == "3"
     launch = json.loads((tmp_path / "accelerate.yaml").read_text())
     assert (launch["num_processes"], launch["use_cpu"], launch["distributed_type"]) == (1, True, "NO")
-    process._command(tmp_path, several, False)
+    process._command(tmp_path, several, "cuda:1")
     launch = json.loads((tmp_path / "accelerate.yaml").read_text())
+    assert launch["gpu_ids"] == "1"
     assert (launch["num_processes"], launch["use_cpu"], launch["distributed_type"]) == (4, False, "MULTI_GPU")
