@@ -59,7 +59,7 @@ class SwapWatcher:
         self._poll_seconds = poll_seconds
         self._work_dir = work_dir
         self._serving: dict[str, int | str] = {}
-        self._refused: set[tuple[str, int]] = set()
+        self._refused: dict[tuple[str, int], str] = {}
         self._complaints: dict[str, str] = {}
         self._counts: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
@@ -123,16 +123,16 @@ class SwapWatcher:
             if present != BASE:
                 self._without_champion(domain, present)
             return
-        if info.version == present or (domain, info.version) in self._refused or not info.ready:
+        reason = self._refused.get((domain, info.version))
+        if reason is not None:
+            # A promotion tags its version as approved after moving the alias, maybe after our refusal.
+            if info.validation_status != REJECTED:
+                self._tag(info, reason)
+            return
+        if info.version == present or not info.ready:
             return
         if info.validation_status == REJECTED:
-            self._refused.add((domain, info.version))
-            logger.warning(
-                "the champion %s of domain %s is tagged rejected; version %s goes on",
-                info.version,
-                domain,
-                present,
-            )
+            self._complain(domain, f"champion {info.version} is tagged rejected; version {present} goes on")
             return
         self._take(info)
 
@@ -172,10 +172,14 @@ class SwapWatcher:
 
     def _refuse(self, info: VersionInfo, reason: str) -> None:
         """Keep the present draft, never try this version again, and say so where people look."""
-        self._refused.add((info.domain, info.version))
+        self._refused[info.domain, info.version] = reason
         self._count(info.domain, REFUSED)
         logger.warning("version %d of domain %s is refused: %s", info.version, info.domain, reason)
-        tags = {STATUS: REJECTED, "decision_reason": f"A serving worker refused it: {reason}"}
+        self._tag(info, reason)
+
+    def _tag(self, info: VersionInfo, reason: str) -> None:
+        # The reason first: whoever sees the status finds it.
+        tags = {"decision_reason": f"A serving worker refused it: {reason}", STATUS: REJECTED}
         try:
             self._registry.set_tags(info.domain, info.version, tags)
         except RegistryError as error:

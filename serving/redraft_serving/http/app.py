@@ -38,7 +38,7 @@ def build_app(
         texts=TokenTexts(prompts.tokenizer),
         latencies=Latencies(registry, model.name),
     )
-    registry.register(EngineCollector(engine, model.name, counters or LoopCounters()))
+    registry.register(EngineCollector(engine, model.name, domains, counters or LoopCounters()))
     app.include_router(generate.router)
     app.include_router(service.router)
     install_metrics(app, registry)

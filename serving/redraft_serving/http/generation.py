@@ -119,7 +119,9 @@ class Generation:
             if not self._queue.empty():
                 return self._queue.get_nowait()
             try:
-                return await asyncio.wait_for(self._queue.get(), _LIVENESS_SECONDS)
+                # Not wait_for: before Python 3.12 it may swallow the cancellation of a client that has left.
+                async with asyncio.timeout(_LIVENESS_SECONDS):
+                    return await self._queue.get()
             except TimeoutError:
                 if not self._engine.alive and self._queue.empty():
                     raise Unavailable("The inference engine stopped during this request.") from None

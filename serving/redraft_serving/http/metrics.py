@@ -12,6 +12,8 @@ from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from redraft_serving.engine.interface import Engine, EngineStatistics
+from redraft_serving.http.domains import Domains
+from redraft_serving.http.drafts import known_drafts
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,9 @@ class LoopCounters:
 class EngineCollector(Collector):
     """Reads the engine when scraped, so that a counter can never fall behind or be counted twice."""
 
-    def __init__(self, engine: Engine, model_name: str, loop: LoopCounters) -> None:
+    def __init__(self, engine: Engine, model_name: str, domains: Domains, loop: LoopCounters) -> None:
         self._engine = engine
+        self._domains = domains
         self._labels = {"model_name": model_name, "engine": "0"}
         self._loop = loop
 
@@ -84,7 +87,7 @@ class EngineCollector(Collector):
     def _drafts(self, found: EngineStatistics) -> Iterator[Metric]:
         versions = [
             ({"domain": draft.domain}, draft.version if isinstance(draft.version, int) else 0)
-            for draft in found.drafts
+            for draft in known_drafts(found, self._engine, self._domains)
         ]
         yield _gauge("redraft_draft_version", "Registry version that serves; 0 is the base draft.", versions)
 

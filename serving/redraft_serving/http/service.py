@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
-from redraft_serving.engine.interface import DraftStatistics
+from redraft_serving.http.drafts import draft_card, known_drafts
 from redraft_serving.http.errors import BadRequest
 from redraft_serving.http.schemas import DetokenizeBody, TokenizeBody
 from redraft_serving.http.served import ContextDep, ServedModel
@@ -33,8 +33,8 @@ def model(name: str, context: ContextDep) -> dict[str, Any]:
 @router.get("/v1/drafts")
 def drafts(context: ContextDep) -> dict[str, Any]:
     """Per domain: which draft serves, and what the target made of its proposals."""
-    found = context.engine.statistics().drafts
-    return {"object": "list", "data": [_draft_card(context.model, one) for one in found]}
+    found = known_drafts(context.engine.statistics(), context.engine, context.domains)
+    return {"object": "list", "data": [draft_card(context.model, one) for one in found]}
 
 
 @router.get("/health")
@@ -104,28 +104,4 @@ def _model_card(model: ServedModel) -> dict[str, Any]:
         "parent": None,
         "max_model_len": model.max_model_len,
         "permission": [],
-    }
-
-
-def _draft_card(model: ServedModel, draft: DraftStatistics) -> dict[str, Any]:
-    adapter = draft.adapter
-    parts = None
-    if adapter is not None:
-        parts = {"r": adapter.r, "lora_alpha": adapter.lora_alpha, "sha256": adapter.sha256}
-    return {
-        "domain": draft.domain,
-        "version": draft.version,
-        "base_draft_fingerprint": model.base_draft_fingerprint,
-        "target_fingerprint": model.target_fingerprint,
-        "tokenizer_fingerprint": model.tokenizer_fingerprint,
-        "adapter": parts,
-        "checksum": draft.checksum,
-        "rounds": draft.rounds,
-        "proposed": draft.proposed,
-        "tested": draft.tested,
-        "accepted": draft.accepted,
-        "emitted": draft.emitted,
-        "acceptance_rate": draft.accepted / draft.tested if draft.tested else None,
-        "num_speculative_tokens": draft.num_speculative_tokens,
-        "state": draft.state,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -30,6 +31,7 @@ from redraft_serving.engine.interface import (
 )
 from redraft_serving.http.app import build_app
 from redraft_serving.http.domains import Domains
+from redraft_serving.http.generation import Generation
 from redraft_serving.http.logprobs import TokenTexts
 from redraft_serving.http.sampling import choice_seed
 from redraft_serving.http.served import ServedModel
@@ -392,7 +394,7 @@ def test_domains(client: httpx.Client) -> None:
 def test_a_client_that_hangs_up_is_cancelled(
     client: httpx.Client, engine: ScriptedEngine, stream: bool
 ) -> None:
-    """CASES C6 at this border: nothing more is emitted, and still the engine hears of it at once."""
+    """Nothing more is emitted, and still the engine hears of it at once."""
     engine.script = TWO_WORDS[:1]
     body = json.dumps({"prompt": "a", "stream": stream}).encode()
     head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -410,6 +412,27 @@ def test_a_client_that_hangs_up_is_cancelled(
     assert engine.cancelled == [engine.submitted[0].request_id]
 
 
+@pytest.mark.parametrize("ticks", range(5))
+def test_leaving_at_the_moment_of_a_token_is_noticed(ticks: int) -> None:
+    """A cancellation that meets an emission, whatever the order in the loop, ends the wait."""
+
+    async def leave() -> bool:
+        engine = ScriptedEngine()
+        request = GenerationRequest("r", "default", (3,), 5)
+        generation = Generation(engine, [request])
+        generation.submit()
+        task = asyncio.create_task(generation.collect())
+        await asyncio.sleep(0.01)
+        generation._queue.put_nowait((0, TWO_WORDS[0]))
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait({task}, timeout=0.5)
+        return task.cancelled()
+
+    assert asyncio.run(leave())
+
+
 def test_a_worker_that_stops_takes_no_more(
     engine: ScriptedEngine, word_tokenizer: PreTrainedTokenizerFast, serve: Serve
 ) -> None:
@@ -421,7 +444,7 @@ def test_a_worker_that_stops_takes_no_more(
 
 
 def test_fresh_worker_has_numbers_but_no_rates(client: httpx.Client) -> None:
-    """CASES E3: no division by zero, no NaN."""
+    """No division by zero, no NaN."""
     metrics = client.get("/metrics").text
     assert "vllm:spec_decode_num_drafts_total" in metrics
     assert "nan" not in metrics.lower()

@@ -136,7 +136,7 @@ def test_many_special_tokens_do_not_grow_the_window(byte_tokenizer: Tokenizer) -
 def test_stop_strings_over_words(
     word_tokenizer: Tokenizer, stop: tuple[str, ...], text: str, kept: int, size: int
 ) -> None:
-    """CASES B2: text, ids and counts are cut at one place, the same for every size of a round."""
+    """text, ids and counts are cut at one place, the same for every size of a round."""
     result = run(TextStream(word_tokenizer, stop), ids_of(word_tokenizer, "b c d e f"), size)
     assert (result.text, result.kept[-1]) == (text, kept)
     shown = ""
