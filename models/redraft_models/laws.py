@@ -94,9 +94,9 @@ def overlap(p_BV: Tensor, q_BV: Tensor) -> Tensor:
     return torch.minimum(p_BV, q_BV).sum(dim=-1)
 
 
-def mask_padding(logits: Tensor, vocab_size: int) -> Tensor:
-    """Logits [..., V] with the rows that no token has (id >= vocab_size) at -inf; the input is left alone."""
-    if logits.shape[-1] <= vocab_size:
-        return logits
-    padding = torch.arange(logits.shape[-1], device=logits.device) >= vocab_size
-    return logits.masked_fill(padding, float("-inf"))
+def real_rows(logits: Tensor, vocab_size: int) -> Tensor:
+    """A view [..., vocab_size] of logits [..., V]: rows that no token has get no probability at all.
+
+    Target and draft may be padded to different sizes; behind this view their laws are over the same ids.
+    """
+    return logits[..., :vocab_size]

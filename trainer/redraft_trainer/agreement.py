@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 import torch
-from redraft_models.laws import law_settings, mask_padding
+from redraft_models.laws import law_settings, real_rows
 from transformers import PreTrainedModel
 
 from redraft_trainer.data import Example, scoring_batches
@@ -37,7 +37,7 @@ def self_acceptance(
         piece = slice(0, CHUNK)
         targets = batch.targets[piece]
         logits = head(trunk(batch.input_ids_BT, batch.loss_index_N[piece]))
-        logged = target_logits(mask_padding(logits.float(), vocab_size), targets)
+        logged = target_logits(real_rows(logits.float(), vocab_size), targets)
         values, _ = position_overlap(logged, targets, laws[batch.row_N[piece]])
         total, count = total + float(values.sum()), count + len(targets)
     return total / count if count else None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from redraft_models.laws import mask_padding
+from redraft_models.laws import real_rows
 from torch import Tensor
 
 SMALLEST = 1e-6
@@ -78,7 +78,7 @@ def total_variation(logits_NV: Tensor, targets: Targets, vocab_size: int) -> Ten
 
 def cross_entropy(logits_NV: Tensor, targets: Targets, vocab_size: int) -> Tensor:
     """-log q(emitted token) [N] in nats; needs no law."""
-    logits = mask_padding(logits_NV.float(), vocab_size)
+    logits = real_rows(logits_NV.float(), vocab_size)
     return torch.logsumexp(logits, dim=-1) - logits.gather(-1, targets.token_N[:, None])[:, 0]
 
 
@@ -86,7 +86,7 @@ def bucket_law(logits_NV: Tensor, targets: Targets, vocab_size: int) -> tuple[Te
     """The draft's log-law on the target's buckets: [N, K] at the logged tokens and [N] of the tail (>= log
     SMALLEST).
     """
-    logits = mask_padding(logits_NV.float(), vocab_size)
+    logits = real_rows(logits_NV.float(), vocab_size)
     log_q_NK = logits.gather(-1, targets.topk_ids_NK) - torch.logsumexp(logits, dim=-1, keepdim=True)
     inside_N = torch.where(targets.valid_NK, log_q_NK.exp(), 0.0).sum(-1)
     return log_q_NK, torch.log1p(-inside_N.clamp(max=1.0 - SMALLEST))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from redraft_models.laws import GREEDY_EPSILON, LawSettings, law_settings, mask_padding, overlap, process
+from redraft_models.laws import GREEDY_EPSILON, LawSettings, law_settings, real_rows, overlap, process
 from redraft_queue.records import Sample
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -120,7 +120,7 @@ def batch_overlap(
     values, inside = [], []
     for start in range(0, len(batch.targets), CHUNK):
         piece = slice(start, start + CHUNK)
-        logits = mask_padding(head(hidden_NH[piece]).float(), vocab_size)
+        logits = real_rows(head(hidden_NH[piece]).float(), vocab_size)
         value, covered = position_overlap(logits, batch.targets[piece], laws[batch.row_N[piece]])
         values.append(value)
         inside.append(covered)

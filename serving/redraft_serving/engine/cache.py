@@ -16,6 +16,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+PREFILL_CHUNK = 512
+"""Tokens of a prompt that are read in one forward pass."""
+
 
 @dataclass(slots=True)
 class Step:
@@ -29,7 +32,7 @@ class Step:
     """How many positions are attended to."""
 
 
-class SlotLayer(CacheLayerMixin):
+class SlotLayer(CacheLayerMixin):  # type: ignore[misc]
     """One layer's keys and values, [slots, max_len, H, D] each, so that a write is one index_copy_."""
 
     is_sliding = False

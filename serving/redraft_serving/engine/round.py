@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from redraft_models.laws import LawSettings, law_settings, mask_padding, process
+from redraft_models.laws import LawSettings, law_settings, process, real_rows
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from redraft_serving.engine.cache import SlotCache
-from redraft_serving.engine.proposer import PREFILL_CHUNK, Proposal, Proposer
+from redraft_serving.engine.cache import PREFILL_CHUNK, SlotCache
+from redraft_serving.engine.proposer import Proposal, Proposer
 from redraft_serving.engine.rows import Row
 from redraft_serving.engine.sampling import Verdict, accept_greedy, accept_sampled
 from redraft_serving.engine.shaping import shape_row
@@ -31,7 +31,7 @@ class RoundResult:
     failed: list[bool]
     """Rows whose target logits are not finite."""
     raw: Tensor
-    """The target's logits [B, K+1, V] as the model gave them."""
+    """The target's logits [B, K+1, V] as the model gave them, float32, V the ids that have a token."""
     shaped: Tensor
     """The same after penalties, bias and minimum length: what its law was made of."""
 
@@ -121,15 +121,16 @@ class Rounds:
         start = torch.tensor([[len(row.tokens) - 1] for row in rows], device=device)
         step = torch.arange(fed.shape[1], device=device)[None]
         positions = torch.where(step <= limits, start + step, -1)
-        return self.cache.forward(self.target, [row.slot for row in rows], fed, positions).float()
+        logits = self.cache.forward(self.target, [row.slot for row in rows], fed, positions)
+        return real_rows(logits, self.vocab_size).float()
 
     def _shaped(self, rows: Sequence[Row], proposal: Proposal, raw: Tensor) -> Tensor:
-        shaped = mask_padding(raw, self.vocab_size)
-        if any(row.shaped for row in rows):
-            shaped = shaped.clone()
-            for b, row in enumerate(rows):
-                if row.shaped:
-                    shaped[b] = shape_row(shaped[b], row, proposal.tokens[b].tolist(), 0, self.ends)
+        if not any(row.shaped for row in rows):
+            return raw
+        shaped = raw.clone()
+        for b, row in enumerate(rows):
+            if row.shaped:
+                shaped[b] = shape_row(raw[b], row, proposal.tokens[b].tolist(), 0, self.ends)
         return shaped
 
     def _accept(self, proposal: Proposal, shaped: Tensor, settings: LawSettings, uniforms: Tensor) -> Verdict:

@@ -1,0 +1,147 @@
+"""What goes wrong inside fails one request at most, and never the thread."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import torch
+from redraft_models.loading import ModelPair
+from redraft_serving.engine.interface import Emission, EngineDead, EngineFull
+
+from .conftest import MakePair, Serve, Served
+from .oracle import TIE, greedy
+
+PROMPT = [5, 9, 17]
+
+
+@pytest.fixture
+def pair(make_pair: MakePair) -> ModelPair:
+    return make_pair("random", max_model_len=512)
+
+
+def poison(module: Any, monkeypatch: pytest.MonkeyPatch, when: Any) -> None:
+    """Make a model's logits NaN in the rows that `when(input_ids)` selects."""
+    forward = module.forward
+
+    def poisoned(*args: Any, **kwargs: Any) -> Any:
+        output = forward(*args, **kwargs)
+        output.logits[when(kwargs["input_ids"])] = float("nan")
+        return output
+
+    monkeypatch.setattr(module, "forward", poisoned)
+
+
+def until_idle(served: Served) -> None:
+    deadline = time.monotonic() + 30
+    while served.engine.statistics().running and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert served.engine.statistics().running == 0
+
+
+def test_a_rotten_draft_falls_back_to_plain(
+    pair: ModelPair, run_engine: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert pair.draft is not None
+    expected, gap = greedy(pair.target.module, PROMPT, 40)
+    assert gap >= TIE
+    poison(pair.draft.module, monkeypatch, lambda ids: torch.ones(len(ids), dtype=torch.bool))
+    served = run_engine(pair, num_speculative_tokens=3)
+    for temperature in (0.0, 1.0):
+        answer = served.ask(PROMPT, 40, ignore_eos=True, temperature=temperature, seed=1).wait()
+        assert answer.last.error is None
+        assert (len(answer.ids), answer.statistics.accepted) == (40, 0)
+        if temperature == 0:
+            assert answer.ids == expected
+    assert served.engine.statistics().fallback_rows == {"nonfinite": 2}
+
+
+def test_a_rotten_target_row_fails_alone(
+    pair: ModelPair, run_engine: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, gap = greedy(pair.target.module, PROMPT, 40)
+    assert gap >= TIE
+    poison(pair.target.module, monkeypatch, lambda ids: (ids == 60).any(dim=1))
+    served = run_engine(pair, num_speculative_tokens=0, max_num_seqs=4)
+    good = [served.ask(PROMPT, 40, ignore_eos=True) for _ in range(2)]
+    bad = served.ask([60], 40).wait()
+    assert bad.last.finish_reason == "error"
+    assert "not finite" in str(bad.last.error)
+    assert [answer.wait().ids for answer in good] == [expected] * 2
+    assert served.ask(PROMPT, 40, ignore_eos=True).wait().ids == expected, "the slot is clean again"
+
+
+def test_a_fault_of_a_round_does_not_end_the_thread(
+    pair: ModelPair, run_engine: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = run_engine(pair, num_speculative_tokens=3)
+    with monkeypatch.context() as patch:
+        patch.setattr(served.engine.batch.rounds, "run", lambda rows: 1 // (len(rows) - len(rows)))
+        answer = served.ask(PROMPT, 8).wait()
+        assert answer.last.finish_reason == "error"
+        assert "ZeroDivisionError" in str(answer.last.error)
+    assert served.engine.alive
+    assert served.ask(PROMPT, 8, ignore_eos=True).wait().last.finish_reason == "length"
+
+
+def test_a_receiver_that_fails_loses_only_its_request(pair: ModelPair, run_engine: Serve) -> None:
+    from redraft_serving.engine.interface import GenerationRequest
+
+    served = run_engine(pair, num_speculative_tokens=3, max_num_seqs=2)
+
+    def broken(emission: Emission) -> None:
+        raise RuntimeError("the client is gone")
+
+    served.engine.submit(GenerationRequest("broken", "default", tuple(PROMPT), 400, ignore_eos=True), broken)
+    assert served.ask(PROMPT, 20, ignore_eos=True).wait().last.error is None
+    until_idle(served)
+
+
+def test_cancel_frees_running_and_waiting(pair: ModelPair, run_engine: Serve) -> None:
+    served = run_engine(pair, num_speculative_tokens=3, max_num_seqs=2)
+    answers = [served.ask(PROMPT, 480, ignore_eos=True, request_id="one", choice=i) for i in range(4)]
+    served.engine.cancel("nobody")
+    served.engine.cancel("one")
+    for answer in answers:
+        assert answer.wait(10).last.finish_reason == "abort"
+    until_idle(served)
+    assert served.ask(PROMPT, 4, ignore_eos=True).wait().last.finish_reason == "length"
+
+
+def test_a_full_queue_refuses(pair: ModelPair, run_engine: Serve) -> None:
+    served = run_engine(pair, num_speculative_tokens=0, max_num_seqs=1, max_waiting=2)
+    running = [served.ask(PROMPT, 300, ignore_eos=True) for _ in range(3)]
+    with pytest.raises(EngineFull) as refused:
+        served.ask(PROMPT, 4)
+    assert refused.value.retry_after_seconds >= 1
+    for answer in running:
+        answer.wait(120)
+    assert served.ask(PROMPT, 4, ignore_eos=True).wait().last.error is None
+
+
+def test_a_stopped_engine_ends_what_runs_and_refuses_more(pair: ModelPair, run_engine: Serve) -> None:
+    served = run_engine(pair, num_speculative_tokens=3)
+    answer = served.ask(PROMPT, 480, ignore_eos=True)
+    served.engine.stop()
+    assert answer.wait().last.finish_reason == "abort"
+    assert not served.engine.alive
+    with pytest.raises(EngineDead):
+        served.ask(PROMPT, 4)
+
+
+def test_without_a_draft_everything_is_plain(make_pair: MakePair, run_engine: Serve) -> None:
+    pair = make_pair("random", draft=False, max_model_len=512)
+    served = run_engine(pair, num_speculative_tokens=3)
+    answer = served.ask(PROMPT, 20, ignore_eos=True).wait()
+    assert answer.ids == greedy(pair.target.module, PROMPT, 20)[0]
+    assert served.samples[0].outcome == ("plain",) * 20
+    assert served.engine.statistics().drafts[0].state == "off"
+
+
+def test_capture_is_left_out_where_asked(pair: ModelPair, run_engine: Serve) -> None:
+    served = run_engine(pair, num_speculative_tokens=3)
+    served.ask(PROMPT, 8, capture=False).wait()
+    assert not served.samples
+    served.ask(PROMPT, 8, speculate=False).wait()
+    assert set(served.samples[0].outcome) == {"plain"}
