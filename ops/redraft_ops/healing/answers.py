@@ -24,6 +24,8 @@ from redraft_ops.errors import UsageError
 DOMAIN = "healing"
 ROWS = 48
 PROMPT_TOKENS = 64
+BATCH = 4 * ROWS
+"""Prompts that are tried before looking whether there are enough."""
 SHORTEST_PROMPT = 4
 """Invented prompts of fewer tokens, and those cut off at PROMPT_TOKENS, are not used."""
 TEMPERATURES = (0.0, 1.0)
@@ -60,7 +62,7 @@ def invented_prompts(pair: ModelPair, count: int, seed: int, told: Told) -> list
     found: dict[str, tuple[int, ...]] = {}
     started = 0
     while len(found) < count:
-        batch = range(started, started + max(ROWS, 2 * (count - len(found))))
+        batch = range(started, started + BATCH)
         for text in _user_turns(pair, opening, batch, seed):
             if len(found) < count and text not in found:
                 found[text] = chat_ids(pair.tokenizer, text)

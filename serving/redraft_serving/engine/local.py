@@ -1,8 +1,8 @@
 """The engine in this process: one inference thread owns both models and all rows.
 
 Life of a request: (1) `submit` queues it; (2) it gets a slot and its prompt is read; (3) rounds of draft,
-verify, accept, commit; (4) each round's text goes to the sink; (5) at its end the slot is freed and one sample
-is offered.
+verify, accept, commit; (4) each round's text goes to the sink; (5) at its end the slot is freed and one
+sample is offered.
 """
 
 from __future__ import annotations

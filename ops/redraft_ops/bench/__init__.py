@@ -1,0 +1,1 @@
+"""Benches: scripts that compare configurations side by side in one run. Never part of the tests."""
