@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import sys
 import threading
@@ -29,18 +30,22 @@ def main() -> None:
     os.nice(NICENESS)
     spec = json.loads((folder / "spec.json").read_text())
 
-    from redraft_models.errors import ModelsError
-
-    from redraft_trainer.errors import RoundFailed
-    from redraft_trainer.training import train
-
     try:
+        from redraft_trainer.training import train
+
         result = train(folder, spec, tell)
-    except (RoundFailed, ModelsError) as error:
-        write_result(folder, {"error": str(error), "kind": type(error).__name__})
+    except Exception as error:  # the worker has to learn of every failure, whatever it is
+        logging.exception("the training failed")
+        write_result(folder, _failure(error))
         sys.exit(1)
     if result is not None:
         write_result(folder, result)
+
+
+def _failure(error: Exception) -> dict[str, Any]:
+    """The failure in one sentence; errors of ours are sentences already."""
+    ours = type(error).__module__.startswith("redraft_")
+    return {"error": str(error) if ours else f"{type(error).__name__}: {error}", "kind": type(error).__name__}
 
 
 def tell(event: dict[str, Any]) -> None:

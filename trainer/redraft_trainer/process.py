@@ -79,7 +79,8 @@ def _command(folder: Path, settings: TrainerSettings, device: str) -> list[str]:
         "--num_cpu_threads_per_process",
         str(threads(settings)),
     ]
-    module = ["--module", "redraft_trainer.child", "--spec", str(folder / SPEC_FILE)]
+    # Quiet: a training that fails is told once, by itself, and not by the launcher's traceback as well.
+    module = ["--quiet", "--module", "redraft_trainer.child", "--spec", str(folder / SPEC_FILE)]
     return [sys.executable, "-m", "accelerate.commands.launch", *options, *module]
 
 
@@ -180,5 +181,5 @@ def _result(folder: Path, code: int) -> dict[str, Any]:
 
 def _last_words(folder: Path, most: int = 400) -> str:
     text = (folder / LOG_FILE).read_text(errors="replace")
-    lines = [line.strip() for line in text.splitlines() if line.strip() and "CalledProcessError" not in line]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return " / ".join(lines[-3:])[-most:] or f"its log {LOG_FILE} is empty"
