@@ -11,6 +11,7 @@ import logging
 import signal
 import socket
 import threading
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,42 +75,31 @@ def run(config: WorkerConfig) -> None:
 
 def assemble(config: WorkerConfig, pair: ModelPair, cleanup: ExitStack) -> FastAPI:
     """Start engine, capture and swap, each stopped by `cleanup` in reverse order; returns the application."""
-    domains = Domains(config.default_domain, config.domains, config.serving.max_domains)
-    redis_url = config.redis_url
-    client = connect(redis_url, config.queue) if redis_url else None
+    serving = config.serving
+    domains = Domains(config.default_domain, config.domains, serving.max_domains)
+    client = connect(config.redis_url, config.queue) if config.redis_url else None
     stream = SampleStream(client, config.queue) if client is not None else None
-    capture = Capture(None if stream is None else lambda: stream, config.serving.capture_buffer)
-    capture.start()
-    cleanup.callback(capture.stop)
-    engine = LocalEngine(pair, config.serving, capture.offer)
-    engine.start()
-    cleanup.callback(engine.stop)
     registry = None
     if config.tracking_uri is not None:
         registry = Registry(config.tracking_uri, artifact_root=config.artifact_root)
+    capture = Capture(None if stream is None else lambda: stream, serving.capture_buffer)
+    capture.start()
+    cleanup.callback(capture.stop)
+    engine = LocalEngine(pair, serving, capture.offer)
+    engine.start()
+    cleanup.callback(engine.stop)
     watcher = _watch(config, pair, engine, registry, domains, cleanup)
     if client is not None:
-        beat = Heartbeat(
-            client,
-            "serving",
-            config.queue.heartbeat_ttl_seconds,
-            lambda: {"drafts": dict(watcher.serving) if watcher else {}, "domains": domains.names()},
-        )
-        cleanup.enter_context(beat)
-        if watcher is not None:
-            _listen(client, watcher, cleanup)
-    meter = None
-    if registry is not None and stream is not None:
-        meter = LossMeter(registry, stream, domains.names)
-        meter.start()
-        cleanup.callback(meter.stop)
+        _beat(client, config.queue, watcher, domains, cleanup)
     counters = LoopCounters(
         dropped=lambda: capture.dropped,
         written=lambda: capture.written,
-        lost=lambda: meter.lost if meter else {},
+        lost=_losses(registry, stream, domains, cleanup),
         swaps=lambda: watcher.counts if watcher else {},
     )
-    return build_app(engine, served_model(pair, config.serving), config.serving, domains, counters)
+    if client is not None and watcher is not None:
+        _listen(client, watcher, cleanup)
+    return build_app(engine, served_model(pair, serving), serving, domains, counters)
 
 
 def served_model(pair: ModelPair, settings: ServingSettings) -> ServedModel:
@@ -129,9 +119,11 @@ def bind(host: str, port: int) -> socket.socket:
     """A bound socket, before any model is loaded. Raises CannotListen."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
+        with ExitStack() as undo:
+            listener = undo.enter_context(socket.socket(family, kind, protocol))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            undo.pop_all()
     except OSError as error:
         raise CannotListen(
             f"can't listen on {host}:{port} ({error.strerror}); choose another host or port"
@@ -193,6 +185,36 @@ def _watch(
     if not watcher.start(config.serving.registry_start_seconds):
         logger.warning("the registry has not answered yet; serving begins with the base draft")
     return watcher
+
+
+def _beat(
+    client: redis.Redis,
+    queue: QueueSettings,
+    watcher: SwapWatcher | None,
+    domains: Domains,
+    cleanup: ExitStack,
+) -> None:
+    """Show a sign of life with what is served."""
+    cleanup.enter_context(
+        Heartbeat(
+            client,
+            "serving",
+            queue.heartbeat_ttl_seconds,
+            lambda: {"drafts": dict(watcher.serving) if watcher else {}, "domains": domains.names()},
+        )
+    )
+
+
+def _losses(
+    registry: Registry | None, stream: SampleStream | None, domains: Domains, cleanup: ExitStack
+) -> Callable[[], Mapping[str, int]]:
+    """Count what is trimmed unseen, where both the stream and its cursors can be read."""
+    if registry is None or stream is None:
+        return lambda: {}
+    meter = LossMeter(registry, stream, domains.names)
+    meter.start()
+    cleanup.callback(meter.stop)
+    return lambda: meter.lost
 
 
 def _listen(client: redis.Redis, watcher: SwapWatcher, cleanup: ExitStack) -> None:

@@ -74,7 +74,7 @@ class ChatFace(Face):
     def _full(self, text: str) -> dict[str, Any]:
         return {"message": {"role": "assistant", "content": text, "refusal": None}}
 
-    def _logprobs(self, index: int, found: Sequence[TokenLogprob]) -> dict[str, Any]:  # noqa: ARG002
+    def _logprobs(self, index: int, found: Sequence[TokenLogprob]) -> dict[str, Any]:
         return chat_logprobs(self._texts, found)
 
 
