@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from redraft_models.laws import GREEDY_EPSILON, LawSettings, law_settings, real_rows, overlap, process
+from redraft_models.laws import GREEDY_EPSILON, LawSettings, law_settings, overlap, process, real_rows
 from redraft_queue.records import Sample
 from torch import Tensor
 from transformers import PreTrainedModel

@@ -1,5 +1,4 @@
-"""Ways to answer a prompt greedily, one at a time: redraft's engine and transformers' own, on the same pair.
-"""
+"""Ways to answer a prompt greedily, one at a time: the engine, and transformers' own on the same pair."""
 
 from __future__ import annotations
 
@@ -53,8 +52,9 @@ class EngineRunner:
             str(self.asked), "bench", tuple(prompt), self.max_tokens, law, ignore_eos=True
         )
         started = time.perf_counter()
-        self.engine.submit(request, receive) ended.wait() return Timed(tuple(ids), time.perf_counter() -
-        started)
+        self.engine.submit(request, receive)
+        ended.wait()
+        return Timed(tuple(ids), time.perf_counter() - started)
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -87,8 +87,10 @@ def generate_runner(pair: ModelPair, max_tokens: int, k: int) -> Runner:
         ids = torch.tensor([list(prompt)], device=pair.device)
         started = time.perf_counter()
         with torch.inference_mode():
-            # The mask is explicit: inferred from the pad id it would hide real tokens of a prompt. output =
-            target.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config, **options)
-            return Timed(tuple(output[0, len(prompt) :].tolist()), time.perf_counter() - started)
+            # The mask is explicit: inferred from the pad id it would hide real tokens of a prompt.
+            output = target.generate(
+                ids, attention_mask=torch.ones_like(ids), generation_config=config, **options
+            )
+        return Timed(tuple(output[0, len(prompt) :].tolist()), time.perf_counter() - started)
 
     return run

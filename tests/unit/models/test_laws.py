@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from redraft_models.laws import law_settings, real_rows, overlap, process
+from redraft_models.laws import law_settings, overlap, process, real_rows
 from redraft_models.toy import TABLE_P, TABLE_Q
 
 LOGITS_P, LOGITS_Q = torch.tensor([TABLE_P]).log(), torch.tensor([TABLE_Q]).log()
