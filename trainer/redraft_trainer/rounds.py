@@ -12,6 +12,7 @@ settles the version.
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import shutil
@@ -51,8 +52,12 @@ def run_round(
     the stream, the registry and the models raise. In all these cases no version is registered.
     """
     lock = RoundLock(context.client, domain, round_id, context.queue.lock_ttl_seconds)
-    with lock:
-        return _Round(context, domain, round_id, lock, progress or _unseen).run(force)
+    try:
+        with lock:
+            return _Round(context, domain, round_id, lock, progress or _unseen).run(force)
+    finally:
+        # Pictures hold their pixels in reference cycles, which a worker that mostly waits collects too late.
+        gc.collect()
 
 
 def _unseen(_: Mapping[str, Any]) -> None:
