@@ -92,6 +92,20 @@ def test_seeds(table: Worker) -> None:
     assert four[0] == alone[0]
 
 
+def test_tiny_temperatures_are_one_answer(random_pair: Worker) -> None:
+    """Both models take them for greedy: the text and the counts are those of temperature 0."""
+
+    def ask(temperature: float) -> tuple[Any, Any]:
+        body = random_pair.complete("w1 w2 w3", temperature=temperature, max_tokens=40, ignore_eos=True)
+        counts = body["metrics"]["speculative_decoding"]
+        return body["choices"], (counts["num_draft_tokens"], counts["num_tested_tokens"])
+
+    greedy = ask(0)
+    assert [ask(temperature) for temperature in (1e-6, 1e-12)] == [greedy] * 2
+    refused = random_pair.http.post("/v1/completions", json={"prompt": "w1", "temperature": -0.1})
+    assert refused.status_code == 400
+
+
 def test_counters_have_one_meaning(table: Worker) -> None:
     """Accepted/proposed 0.3264 at K = 4; positions add up to the total.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import time
 from collections.abc import Callable
@@ -40,7 +41,10 @@ def samples(redis_url: str, domain: str = "default") -> list[Sample]:
 def register(
     registry: Registry, worker: Worker, folder: Path, seed: int, domain: str = "default", **wrong: Any
 ) -> int:
-    """Register a random adapter of the worker's draft, whole unless `wrong` says otherwise."""
+    """Register a random adapter of the worker's draft, whole unless `wrong` says otherwise.
+
+    The folder that it was made in is gone afterwards, as if on another machine.
+    """
     draft = worker.engine.pair.draft
     assert draft is not None
     generator = torch.Generator().manual_seed(seed)
@@ -49,6 +53,8 @@ def register(
     for path, linear in linears.items():
         tensors[f"{path}.lora_A.weight"] = 0.1 * torch.randn((4, linear.in_features), generator=generator)
         tensors[f"{path}.lora_B.weight"] = 0.1 * torch.randn((linear.out_features, 4), generator=generator)
+    if wrong.get("half"):
+        tensors = dict(list(tensors.items())[: len(tensors) // 2])
     provenance = {"base_draft_fingerprint": wrong.get("base", draft.fingerprint)}
     place = folder / f"{domain}-{seed}"
     sha = write_adapter(
@@ -61,6 +67,7 @@ def register(
         (place / "adapter" / "adapter_model.bin").write_bytes(b"\x80\x04.")
     run_id = registry.start_run(domain, f"round {seed}", {}, {"round_id": f"{domain}-{seed}"})
     registry.log_artifacts(run_id, place, "version")
+    shutil.rmtree(place)
     version = registry.register(domain, run_id, {"sha256": sha})
     registry.end_run(run_id, "FINISHED")
     return version
@@ -133,14 +140,15 @@ def test_champions_come_and_go(start: Start, tracking_uri: str, tmp_path: Path) 
     assert worker.complete("w1", max_tokens=8)["metrics"]["speculative_decoding"]["draft_version"] == first
     assert same_text()
 
-    for seed, wrong in enumerate(({"base": "another"}, {"truncated": True}, {"pickle": True}), start=2):
+    faults = ({"base": "another"}, {"truncated": True}, {"pickle": True}, {"half": True})
+    for seed, wrong in enumerate(faults, start=2):
         rotten = register(registry, worker, tmp_path, seed, **wrong)
         registry.promote("default", rotten)
         wait_for(lambda v=rotten: registry.version("default", v).validation_status == "rejected")  # type: ignore[misc]
         assert "refused" in registry.version("default", rotten).tags["decision_reason"]
         assert serving(worker)["version"] == first
         assert same_text()
-    assert worker.metric("redraft_swaps_total") == 4
+    assert worker.metric("redraft_swaps_total") == 5
 
     registry._client.delete_registered_model_alias("redraft-default", "champion")
     time.sleep(1)
@@ -149,6 +157,22 @@ def test_champions_come_and_go(start: Start, tracking_uri: str, tmp_path: Path) 
     wait_for(lambda: serving(worker)["version"] == "base")
     assert serving(worker)["adapter"] is None
     assert same_text()
+
+
+def test_a_candidate_is_not_served_whatever_its_tags_claim(
+    start: Start, tracking_uri: str, tmp_path: Path
+) -> None:
+    """The alias of the candidate moves nothing; only the gate's word does."""
+    registry = Registry(tracking_uri)
+    worker = start("random", config={"tracking_uri": tracking_uri})
+    first, second = (register(registry, worker, tmp_path, seed) for seed in (1, 2))
+    registry.promote("default", first)
+    wait_for(lambda: serving(worker)["version"] == first)
+    registry.set_tags("default", second, {"acceptance_rate": "0.99", "gain": "0.5"})
+    registry._client.set_registered_model_alias("redraft-default", "challenger", str(second))
+    time.sleep(1)
+    assert serving(worker)["version"] == first
+    assert worker.metric("redraft_swaps_total") == 1
 
 
 def test_news_of_a_champion_is_faster_than_the_poll(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+
+from redraft_serving.engine import commit
 
 from .conftest import Answer, MakePair, Serve, Served
 
@@ -29,6 +33,21 @@ def test_ends_at_the_first_eos(make_pair: MakePair, run_engine: Serve, k: int) -
     check_all_agree(served, answer)
     again = served.ask([*served.pair.tokenizer("a").input_ids, *answer.ids, 3], 20).wait()
     assert again.text == "b c d", "a follow-up turn is the target's own again"
+
+
+def test_goes_red_when_only_the_last_token_of_a_run_may_end_it(
+    make_pair: MakePair, run_engine: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wrong variant: an EOS that is accepted in the middle of a run is passed over."""
+    right = commit.token_ending
+
+    def late(row: Any, run: Any, eos: Any, max_len: int) -> Any:
+        return right(row, run, eos if run[-1].token_id in eos else frozenset(), max_len)
+
+    monkeypatch.setattr(commit, "token_ending", late)
+    answer = run_engine(make_pair("chain"), num_speculative_tokens=8).ask("a", 20).wait()
+    assert answer.text != "b c d"
+    assert len(answer.ids) > 4
 
 
 @pytest.mark.parametrize("k", KS)

@@ -82,6 +82,20 @@ def test_rounds_equal_an_oracle_without_caches(pair: ModelPair, run_engine: Serv
     assert answer.statistics.accepted == sum(expected)
 
 
+def test_the_same_prompt_again_has_the_same_rounds(pair: ModelPair, run_engine: Serve) -> None:
+    """Others have used its slot since: nothing of theirs is left in the target's cache or the draft's."""
+    served = run_engine(pair, num_speculative_tokens=4, max_num_seqs=2)
+    prompt, *others = random_prompts(5, pair.vocab_size, seed=8)
+
+    def rounds() -> tuple[list[int], list[int]]:
+        answer = served.ask(prompt, 60, ignore_eos=True).wait()
+        return answer.ids, [len(emission.token_ids) for emission in answer.emissions]
+
+    first = rounds()
+    answers(served, others)
+    assert rounds() == first
+
+
 def test_draft_equal_to_target_accepts_to_the_last_token(make_pair: MakePair, run_engine: Serve) -> None:
     served = run_engine(make_pair("random", draft_is_target=True), num_speculative_tokens=5)
     for prompt in random_prompts(6, served.pair.vocab_size, seed=4):

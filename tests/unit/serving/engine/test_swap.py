@@ -15,7 +15,9 @@ from .conftest import MakePair, Serve
 from .oracle import TIE, greedy, random_prompts
 
 
-def make_adapter(pair: ModelPair, folder: Path, seed: int, size: float = 0.5) -> Adapter:
+def make_adapter(
+    pair: ModelPair, folder: Path, seed: int, size: float = 0.5, dropout: float = 0.0
+) -> Adapter:
     """A random adapter of the pair's draft, written and read back as a real one."""
     assert pair.draft is not None
     generator = torch.Generator().manual_seed(seed)
@@ -31,6 +33,7 @@ def make_adapter(pair: ModelPair, folder: Path, seed: int, size: float = 0.5) ->
         lora_alpha=4.0,
         target_modules=sorted({name.split(".")[-3] for name in tensors}),
         provenance={"base_draft_fingerprint": pair.draft.fingerprint},
+        lora_dropout=dropout,
     )
     return read_adapter(folder, pair.draft.module, pair.draft.fingerprint)
 
@@ -92,6 +95,19 @@ def test_many_swaps_leave_the_base_alone(make_pair: MakePair, run_engine: Serve,
     served.engine.swap("default", None, "base").result(30)
     assert accepted() == before
     assert changed != before, "the adapters do change what is proposed"
+
+
+def test_dropout_of_the_training_is_off_when_serving(
+    pair: ModelPair, run_engine: Serve, tmp_path: Path
+) -> None:
+    """Not only the text, which the target decides, but what the draft proposed is the same each time."""
+    served = run_engine(pair, num_speculative_tokens=3)
+    adapter = make_adapter(pair, tmp_path / "a", 1, size=0.05, dropout=0.5)
+    served.engine.swap("default", adapter, 1).result(30)
+    five = [served.ask([5, 9, 17], 60, ignore_eos=True, temperature=1.0, seed=3).wait() for _ in range(5)]
+    assert len({tuple(answer.ids) for answer in five}) == 1
+    assert len({tuple(answer.statistics.accepted_histogram) for answer in five}) == 1
+    assert five[0].statistics.accepted > 0
 
 
 def test_domains_keep_their_own_draft(pair: ModelPair, run_engine: Serve, tmp_path: Path) -> None:
