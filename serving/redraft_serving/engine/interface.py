@@ -189,7 +189,10 @@ class Engine(Protocol):
         """Stop a request within one round and free its slot. Unknown ids are ignored."""
 
     def swap(self, domain: str, adapter: Adapter | None, version: int | str) -> Future[SwapResult]:
-        """Serve base + adapter for a domain from between two rounds on (None = the base draft)."""
+        """Serve base + adapter for a domain from between two rounds on (None = the base draft).
+
+        A future that is cancelled says that the swap found no place in time and never will.
+        """
 
     def statistics(self) -> EngineStatistics:
         """A consistent snapshot."""

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 
 import torch
 from redraft_models.adapter import Adapter
@@ -110,17 +110,17 @@ class LocalEngine:
     def swap(self, domain: str, adapter: Adapter | None, version: int | str) -> Future[SwapResult]:
         """Compute weights here, install them between two rounds. The future may hold AdapterRejected.
 
-        The call returns once the swap is installed or has failed: a domain's weights have one buffer, so one
-        swap follows the other.
+        The call returns once the swap is installed or has failed, so that one swap follows the other. One
+        that found no place within SWAP_SECONDS is cancelled, and never installed.
         """
         future: Future[SwapResult] = Future()
         with self._swap_lock:
             try:
                 self._enqueue(self.proposer.prepare(domain, adapter, version), future)
-                future.exception(timeout=SWAP_SECONDS)
             except Exception as error:
-                if not future.done():
-                    future.set_exception(error)
+                future.set_exception(error)
+            wait((future,), timeout=SWAP_SECONDS)
+            future.cancel()
         return future
 
     def _enqueue(self, swap: PreparedSwap, future: Future[SwapResult]) -> None:
@@ -157,7 +157,9 @@ class LocalEngine:
         while self._waiting:
             self.batch.end_aborted(self._waiting.popleft())
         while self._swaps:
-            self._swaps.popleft()[1].set_exception(EngineDead("the engine was stopped before the swap"))
+            _, future = self._swaps.popleft()
+            if future.set_running_or_notify_cancel():
+                future.set_exception(EngineDead("the engine was stopped before the swap"))
 
     def _wait_for_work(self) -> None:
         with self._wake:
@@ -168,6 +170,8 @@ class LocalEngine:
     def _install_swaps(self) -> None:
         while self._swaps:
             swap, future = self._swaps.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
             started = time.monotonic()
             try:
                 draft = self.proposer.install(swap)

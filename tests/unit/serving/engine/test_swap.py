@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from redraft_models.adapter import Adapter, adaptable_linears, read_adapter, write_adapter
 from redraft_models.errors import AdapterRejected
 from redraft_models.loading import ModelPair
+from redraft_serving.engine import local
 
 from .conftest import MakePair, Serve
 from .oracle import TIE, greedy, random_prompts
@@ -131,3 +133,27 @@ def test_a_rotten_adapter_changes_nothing(pair: ModelPair, run_engine: Serve, tm
         served.engine.swap("default", bad, 9).result(30)
     answer = served.ask([5, 6], 10).wait()
     assert answer.statistics.draft_versions[0][0] == "base"
+
+
+def test_a_swap_that_waited_too_long_is_taken_back(
+    pair: ModelPair, run_engine: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine meets it later and passes it over; the thread goes on, and so does the next swap."""
+    served = run_engine(pair, num_speculative_tokens=3)
+    adapter = make_adapter(pair, tmp_path / "a", seed=1)
+    between, go_on = threading.Event(), threading.Event()
+
+    def held_up() -> None:
+        between.set()
+        assert go_on.wait(30)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "SWAP_SECONDS", 0.05)
+        patch.setattr(served.engine.batch, "guarded_round", held_up)
+        answer = served.ask([5, 9], 8, ignore_eos=True)
+        assert between.wait(30)
+        assert served.engine.swap("default", adapter, 1).cancelled()
+    go_on.set()
+    assert answer.wait().last.finish_reason == "length"
+    assert served.engine.alive
+    assert served.engine.swap("default", adapter, 2).result(30).version == 2
