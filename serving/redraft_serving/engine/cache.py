@@ -110,10 +110,10 @@ class SlotCache:
         places_BT = torch.where(inside, positions_BT, self.bin)
         length = int(torch.where(inside, positions_BT, 0).max()) + 1
         self._aim(slots, places_BT, length)
-        mask = torch.arange(length, device=self.device) <= places_BT[:, None, :, None]
+        attended = torch.arange(length, device=self.device) <= places_BT[:, None, :, None]
         output = model(
             input_ids=tokens_BT,
-            attention_mask=mask,
+            attention_mask=_mask(attended, model),
             position_ids=positions_BT.clamp(0, self.bin),
             cache=self.cache,
             use_cache=True,
@@ -151,3 +151,13 @@ class SlotCache:
         """Memory of one slot over all layers, once allocated."""
         used = (t for layer in self.layers if layer.is_initialized for t in (layer.keys, layer.values))
         return sum(t.numel() * t.element_size() for t in used) // self.slots
+
+
+def _mask(attended: Tensor, model: PreTrainedModel) -> Tensor:
+    """What the model's attention takes as a mask: eager attention adds it to the scores, sdpa reads it."""
+    if model.config._attn_implementation != "eager":
+        return attended
+    hidden = torch.finfo(model.dtype).min
+    return torch.zeros(attended.shape, dtype=model.dtype, device=attended.device).masked_fill(
+        ~attended, hidden
+    )

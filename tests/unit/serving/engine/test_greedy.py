@@ -119,3 +119,19 @@ def test_a_prompt_longer_than_a_chunk(make_pair: MakePair, run_engine: Serve) ->
     expected, gap = greedy(pair.target.module, prompt, 8)
     assert gap >= TIE
     assert run_engine(pair, num_speculative_tokens=3).ask(prompt, 8, ignore_eos=True).wait().ids == expected
+
+
+@pytest.mark.parametrize("k", [0, 3])
+def test_models_whose_attention_adds_its_mask(
+    make_pair: MakePair, run_engine: Serve, monkeypatch: pytest.MonkeyPatch, k: int
+) -> None:
+    """Eager attention adds the mask to its scores: what is hidden has to be hidden there as well."""
+    pair = make_pair("random", max_model_len=256)
+    assert pair.draft is not None
+    for module in (pair.target.module, pair.draft.module):
+        monkeypatch.setattr(module.config, "_attn_implementation", "eager")
+    served = run_engine(pair, num_speculative_tokens=k, max_num_seqs=4)
+    wanted = [(prompt, *greedy(pair.target.module, prompt, 40)) for prompt in random_prompts(4, 64, 3)]
+    answers = [(served.ask(prompt, 40, ignore_eos=True), ids) for prompt, ids, gap in wanted if gap >= TIE]
+    assert answers
+    assert all(answer.wait().ids == ids for answer, ids in answers)
