@@ -21,7 +21,8 @@ def shape_row(
     """A row's shaped logits at T neighbouring positions, position t seeing the first `first + t` drafted
     tokens.
 
-    `ends` are the ids that would end the answer: they are shut out until `min_tokens` are emitted.
+    `ends` are the ids that would end any answer: these and the row's own stop ids are shut out until
+    `min_tokens` are emitted.
     """
     shaped = logits_TV.clone()
     for t in range(len(shaped)):
@@ -45,8 +46,10 @@ def _shape(logits_V: Tensor, row: Row, drafted: Sequence[int], ends: frozenset[i
     if settings.logit_bias:
         bias = torch.tensor(list(settings.logit_bias.values()), dtype=logits_V.dtype, device=logits_V.device)
         logits_V[list(settings.logit_bias)] += bias
-    if len(row.emitted) + len(drafted) < row.request.min_tokens and ends:
-        logits_V[list(ends)] = float("-inf")
+    if len(row.emitted) + len(drafted) < row.request.min_tokens:
+        # A generation config may name an end that has no token, and so no logit here.
+        barred = [one for one in ends | row.request.stop_token_ids if one < len(logits_V)]
+        logits_V[barred] = float("-inf")
 
 
 def _penalise_repetition(logits_V: Tensor, ids: list[int], penalty: float) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from redraft_serving.engine import commit
 
 from .conftest import Answer, MakePair, Serve, Served
@@ -116,3 +115,11 @@ def test_min_tokens_holds_the_end_back(make_pair: MakePair, run_engine: Serve) -
     served = run_engine(make_pair("chain"), num_speculative_tokens=5)
     assert len(served.ask("a", 20, min_tokens=9).wait().ids) >= 9
     assert not any(sample.sampling.reproducible for sample in served.samples)
+
+
+def test_min_tokens_holds_stop_ids_back(make_pair: MakePair, run_engine: Serve) -> None:
+    served = run_engine(make_pair("chain", with_eos=False), num_speculative_tokens=5)
+    c = served.pair.tokenizer("c").input_ids[0]
+    answer = served.ask("a", 20, min_tokens=9, stop_token_ids=frozenset([c])).wait()
+    assert len(answer.ids) >= 9
+    assert c not in answer.ids[:9]
