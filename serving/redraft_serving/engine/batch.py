@@ -56,6 +56,7 @@ class Batch:
             self._release(row)
             self._fail(row, f"the prompt could not be read ({type(error).__name__})")
         row.decoding = time.monotonic()
+        self._count_fallbacks([row], [None])
         with self.ledger.lock:
             self.ledger.prompt_tokens += row.prompt_length
 

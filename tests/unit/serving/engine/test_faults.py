@@ -145,3 +145,16 @@ def test_capture_is_left_out_where_asked(pair: ModelPair, run_engine: Serve) -> 
     assert not served.samples
     served.ask(PROMPT, 8, speculate=False).wait()
     assert set(served.samples[0].outcome) == {"plain"}
+
+
+@pytest.mark.parametrize("length", [4, 40])
+def test_a_row_past_the_drafts_window_is_counted_once(
+    make_pair: MakePair, run_engine: Serve, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    """Whether its prompt or its answer is too long for the draft."""
+    pair = make_pair("random", max_model_len=512)
+    assert pair.draft is not None
+    monkeypatch.setattr(pair.draft.module.config, "max_position_embeddings", 16)
+    served = run_engine(pair, num_speculative_tokens=3)
+    assert len(served.ask([5] * length, 30, ignore_eos=True).wait().ids) == 30
+    assert served.engine.statistics().fallback_rows == {"window": 1}
