@@ -16,7 +16,7 @@ from redraft_serving.http.errors import BadRequest, Unavailable
 from redraft_serving.http.faces import Face
 from redraft_serving.http.fields import refuse_unsupported
 from redraft_serving.http.generation import Generation
-from redraft_serving.http.sampling import requests_of
+from redraft_serving.http.sampling import check_amount, requests_of
 from redraft_serving.http.schemas import GenerationBody
 from redraft_serving.http.served import Context
 from redraft_serving.http.streaming import ClientGone, EventStream, answer_or_gone, event, guarded
@@ -33,6 +33,7 @@ def check_request(body: GenerationBody, context: Context) -> None:
     refuse_unsupported(body.model_extra)
     if body.stream_options is not None and not body.stream:
         raise BadRequest("stream_options may be given only where stream is true.", "stream_options")
+    check_amount(body, context)
 
 
 async def answer(

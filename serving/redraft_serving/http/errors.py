@@ -22,6 +22,8 @@ from starlette.exceptions import HTTPException
 
 logger = logging.getLogger(__name__)
 
+REQUEST_ID_HEADER = "X-Request-Id"
+
 
 class ApiError(Exception):
     """An answer that is not a success."""
@@ -129,7 +131,9 @@ async def _unexpected(request: Request, error: Exception) -> JSONResponse:
     body = error_body(
         "The server met an unexpected error; its log says more.", "server_error", code="internal"
     )
-    return JSONResponse(body, status_code=500)
+    # Sent from outside all middleware; the server closes the connection after an exception.
+    headers = {"Connection": "close", REQUEST_ID_HEADER: getattr(request.state, "request_id", "")}
+    return JSONResponse(body, status_code=500, headers=headers)
 
 
 def describe(errors: Any) -> tuple[str, str | None]:

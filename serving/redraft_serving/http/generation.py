@@ -77,12 +77,15 @@ class Generation:
             for index, request in enumerate(self.requests):
                 self._engine.submit(request, lambda emission, index=index: self._receive(index, emission))  # type: ignore[misc]
                 self._running += 1
-        except EngineFull as error:
+        except Exception as error:
             self.close()
-            raise QueueFull(f"The server is busy: {error}.", error.retry_after_seconds) from error
-        except EngineDead as error:
-            self.close()
-            raise Unavailable("The inference engine has stopped; the server has to be restarted.") from error
+            if isinstance(error, EngineFull):
+                raise QueueFull(f"The server is busy: {error}.", error.retry_after_seconds) from error
+            if isinstance(error, EngineDead):
+                raise Unavailable(
+                    "The inference engine has stopped; the server has to be restarted."
+                ) from error
+            raise
 
     def close(self) -> None:
         """Cancel what still runs. Safe to call twice."""

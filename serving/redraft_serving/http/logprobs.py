@@ -20,10 +20,14 @@ class TokenTexts:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
+        self._known: dict[int, str] = {}
+        """Texts by id: an answer with alternatives names the same tokens thousands of times."""
 
     def text(self, token_id: int) -> str:
         """The token's text; U+FFFD where it is a part of a character."""
-        return str(self._tokenizer.decode([token_id]))
+        if token_id not in self._known:
+            self._known[token_id] = str(self._tokenizer.decode([token_id]))
+        return self._known[token_id]
 
     def bytes(self, token_id: int) -> list[int]:
         """The token's UTF-8 bytes; those of all tokens together give the text, split characters included."""

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import TemplateError
 
 from redraft_serving.http.errors import BadRequest
-from redraft_serving.http.schemas import ChatBody, CompletionBody, Message
+from redraft_serving.http.schemas import ChatBody, CompletionBody, Message, encodable
 from redraft_serving.http.served import ServedModel
 
 _INLINE_CHARACTERS = 20_000
@@ -60,21 +60,25 @@ class PromptReader:
         if reserved:
             raise BadRequest(f"chat_template_kwargs may not hold {min(reserved)}.", "chat_template_kwargs")
         try:
-            with self._lock:
-                text = self.tokenizer.apply_chat_template(
-                    turns, tokenize=False, add_generation_prompt=add_generation_prompt, **given
-                )
-        except (TemplateError, ValueError, TypeError) as error:
+            # No lock: templates are Python's own, and another thread may be tokenizing for seconds.
+            text = self.tokenizer.apply_chat_template(
+                turns, tokenize=False, add_generation_prompt=add_generation_prompt, **given
+            )
+            return encodable(str(text))
+        except (TemplateError, ValueError, TypeError, RecursionError) as error:
             raise BadRequest(
                 f"The model's chat template refuses these messages: {error}.", "messages"
             ) from error
-        return str(text)
 
     async def encode(self, text: str, add_special_tokens: bool) -> tuple[int, ...]:
-        """Token ids of a text."""
-        if len(text) <= _INLINE_CHARACTERS:
-            return self._encode(text, add_special_tokens)
-        return await asyncio.to_thread(self._encode, text, add_special_tokens)
+        """Token ids of a text. The loop never waits for a lock, and gets a turn before each text."""
+        await asyncio.sleep(0)
+        if len(text) <= _INLINE_CHARACTERS and self._lock.acquire(blocking=False):
+            try:
+                return self._encode(text, add_special_tokens)
+            finally:
+                self._lock.release()
+        return await asyncio.to_thread(self._encode_alone, text, add_special_tokens)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, special tokens included. Raises BadRequest for an id without a token."""
@@ -119,9 +123,12 @@ class PromptReader:
                 f"{param}: there is no token {wrong}; ids are 0 to {self._vocab_size - 1}.", param
             )
 
-    def _encode(self, text: str, add_special_tokens: bool) -> tuple[int, ...]:
+    def _encode_alone(self, text: str, add_special_tokens: bool) -> tuple[int, ...]:
         with self._lock:
-            ids = self.tokenizer(text, add_special_tokens=add_special_tokens, verbose=False)["input_ids"]
+            return self._encode(text, add_special_tokens)
+
+    def _encode(self, text: str, add_special_tokens: bool) -> tuple[int, ...]:
+        ids = self.tokenizer(text, add_special_tokens=add_special_tokens, verbose=False)["input_ids"]
         return tuple(int(one) for one in ids)
 
 

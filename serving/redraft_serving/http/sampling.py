@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 from redraft_serving.engine.interface import GenerationRequest, SamplingParams
 from redraft_serving.http.errors import BadRequest
@@ -20,7 +21,6 @@ def requests_of(
 ) -> list[GenerationRequest]:
     """One GenerationRequest per choice: prompt after prompt, n of each. Raises BadRequest."""
     n = body.n or 1
-    _check_amount(n, len(prompts), context)
     asked, param = _asked_tokens(body)
     minimum = body.min_tokens or 0
     limits = [context.prompts.max_tokens(len(prompt), asked, param) for prompt in prompts]
@@ -28,14 +28,14 @@ def requests_of(
         raise BadRequest(
             f"min_tokens is {minimum}, more than the {min(limits)} that may be given.", "min_tokens"
         )
-    shared = _shared(body, context, domain)
+    shared, sampling = _shared(body, context, domain), sampling_of(body, context.model.vocab_size)
     return [
         GenerationRequest(
             request_id=request_id,
             choice=index * n + choice,
             prompt_ids=prompt,
             max_tokens=limit,
-            sampling=sampling_of(body, context.model.vocab_size, choice),
+            sampling=_own_seed(sampling, choice),
             **shared,  # type: ignore[arg-type]
         )
         for index, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
@@ -43,8 +43,8 @@ def requests_of(
     ]
 
 
-def sampling_of(body: GenerationBody, vocab_size: int, choice: int) -> SamplingParams:
-    """The sampling settings of one of n choices. top_k -1 and 0 both mean all tokens."""
+def sampling_of(body: GenerationBody, vocab_size: int) -> SamplingParams:
+    """The sampling settings of a request's first choice. top_k -1 and 0 both mean all tokens."""
     return SamplingParams(
         temperature=1.0 if body.temperature is None else body.temperature,
         top_p=1.0 if body.top_p is None else max(body.top_p, _LEAST_TOP_P),
@@ -54,8 +54,12 @@ def sampling_of(body: GenerationBody, vocab_size: int, choice: int) -> SamplingP
         frequency_penalty=body.frequency_penalty or 0.0,
         repetition_penalty=1.0 if body.repetition_penalty is None else body.repetition_penalty,
         logit_bias=_logit_bias(body.logit_bias or {}, vocab_size),
-        seed=None if body.seed is None else choice_seed(body.seed, choice),
+        seed=body.seed,
     )
+
+
+def _own_seed(sampling: SamplingParams, choice: int) -> SamplingParams:
+    return sampling if sampling.seed is None else replace(sampling, seed=choice_seed(sampling.seed, choice))
 
 
 def choice_seed(seed: int, choice: int) -> int:
@@ -82,8 +86,10 @@ def _shared(body: GenerationBody, context: Context, domain: str) -> dict[str, ob
     }
 
 
-def _check_amount(n: int, prompts: int, context: Context) -> None:
-    settings = context.settings
+def check_amount(body: GenerationBody, context: Context) -> None:
+    """How many choices a request asks for, before a prompt is read. Raises BadRequest."""
+    n, settings = body.n or 1, context.settings
+    prompts = len(body.prompt) if isinstance(body, CompletionBody) else 1
     if n > settings.max_n:
         raise BadRequest(f"n is {n}; this server gives at most {settings.max_n} choices.", "n")
     if prompts > settings.max_prompts:
