@@ -126,7 +126,7 @@ def _checked_tensors(found: dict[str, Tensor], shape: LoraShape) -> dict[str, Te
         raise AdapterRejected(
             f"{len(foreign)} tensors do not belong to this draft, the first is {foreign[0]}"
         )
-    for key, tensor in found.items():
+    for key, tensor in sorted(found.items()):
         if tuple(tensor.shape) != expected[key]:
             raise AdapterRejected(
                 f"{key} has shape {list(tensor.shape)}, this draft needs {list(expected[key])}"

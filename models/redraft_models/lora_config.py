@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -83,14 +83,14 @@ def parse_config(config: Mapping[str, Any], linears: Mapping[str, nn.Linear]) ->
 def _rank(config: Mapping[str, Any]) -> int:
     r = config.get("r")
     if not isinstance(r, int) or isinstance(r, bool) or r < 1:
-        raise AdapterRejected(f"r is {r!r}, which is no rank")
+        raise AdapterRejected(f"r is {r!r:.40}, which is no rank")
     return r
 
 
 def _alpha(config: Mapping[str, Any]) -> float:
     alpha = config.get("lora_alpha")
-    if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not math.isfinite(alpha):
-        raise AdapterRejected(f"lora_alpha is {alpha!r}, which is no finite number")
+    if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not abs(alpha) <= sys.float_info.max:
+        raise AdapterRejected(f"lora_alpha is {alpha!r:.40}, which is no finite number")
     return float(alpha)
 
 
