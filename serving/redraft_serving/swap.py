@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from redraft_models.adapter import Adapter, read_adapter
-from redraft_models.errors import AdapterRejected, RegistryError
+from redraft_models.errors import AdapterRejected, RegistryError, RegistryUnavailable
 from redraft_models.registry import Registry, VersionInfo
 from redraft_models.registry_names import REJECTED, STATUS
 
@@ -101,9 +101,11 @@ class SwapWatcher:
             try:
                 self._follow(domain)
                 self._complaints.pop("registry", None)
-            except RegistryError as error:
+            except RegistryUnavailable as error:
                 self._complain("registry", f"the registry can't be followed: {error}")
                 return
+            except RegistryError as error:
+                self._complain(domain, f"its champion can't be followed: {error}")
             except Exception as error:
                 logger.exception("following the champion of domain %s failed", domain)
                 self._count(domain, FAILED)
