@@ -73,10 +73,19 @@ class Connection:
             database.parent.mkdir(parents=True, exist_ok=True)
             with _exclusive(database.with_name(database.name + ".lock")):
                 client = MlflowClient(self.tracking_uri, registry_uri=self.tracking_uri)
-                # Both stores create their tables at first use; two processes doing so at once would collide.
-                client.search_experiments(max_results=1)
-                client.search_registered_models(max_results=1)
+                self._make_tables(client)
             return client
+
+    def _make_tables(self, client: "MlflowClient") -> None:
+        """Both stores create their tables at first use; two processes doing so at once would collide."""
+        try:
+            client.search_experiments(max_results=1)
+            client.search_registered_models(max_results=1)
+        except Exception as error:
+            # Whoever holds the file will let it go; until then every call says that it is unavailable.
+            if "database is locked" not in str(error):
+                raise
+            logger.warning("MLflow's database at %s is locked by another process", self.shown_uri)
 
     def _read(self, what: str, call: Callable[[], T]) -> T:
         """Result of `call` within the read limit, in a thread that is left behind if it hangs."""

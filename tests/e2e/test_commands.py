@@ -106,6 +106,9 @@ def await_version(client: Client, version: object) -> None:
 def test_train_status_measure_and_rollback(
     client: Client, environment: dict[str, str], tmp_path: Path
 ) -> None:
+    (fresh,) = call(environment, tmp_path, "status")
+    assert (fresh["version"], fresh["acceptance_rate"], fresh["tested_tokens"]) == ("base", None, 0)
+
     prompts = word_prompts(1, WORDS, 6, 120)
     assert not [a.error for a in run_all(client, prompts, 8, lambda _: None, max_tokens=24) if a.error]
     time.sleep(1.0)

@@ -251,6 +251,38 @@ def test_beat_asks_by_the_clock_and_stops(spawn: Spawn, client: redis.Redis, app
     assert len(starts(client)) == done
 
 
+def test_two_beats_never_run_two_rounds_at_once(spawn: Spawn, client: redis.Redis, app: Celery) -> None:
+    """Both ask for the same domain by the same clock, and two workers are there to take both."""
+    client.set("test:round:seconds", 1.0)
+    settings = SETTINGS.model_copy(update={"schedule_seconds": 2.0})
+    for kind in ("beat", "beat", "worker", "worker"):
+        spawn(kind, settings)
+    until(lambda: len(starts(client)) >= 4)
+    events = [line.decode().split() for line in client.lrange("test:rounds", 0, -1)]
+    kinds = [kind for kind, _, _ in events]
+    assert kinds == [("start", "end")[i % 2] for i in range(len(kinds))]
+
+
+def test_restarts_leave_nothing_behind(spawn: Spawn, client: redis.Redis, app: Celery) -> None:
+    """Each start has a name of its own; keys that carry it go with it, so nothing piles up."""
+    left = []
+    for _ in range(3):
+        worker = spawn()
+        assert finished(app, request_round(app, "default")).state == "SUCCESS"
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(timeout=10) == 0
+        results = client.keys("redraft:celery:celery-task-meta-*")
+        assert all(client.ttl(key) > 0 for key in results)
+        left.append({key: members(client, key) for key in set(client.keys("redraft:*")) - set(results)})
+    assert left[0] == left[1] == left[2]
+
+
+def members(client: redis.Redis, key: bytes) -> int:
+    """Entries of a set, a sorted set or a list."""
+    count = {b"set": client.scard, b"zset": client.zcard, b"list": client.llen}.get(client.type(key))
+    return int(count(key)) if count else 1
+
+
 def test_stale_ticks_are_dropped(spawn: Spawn, client: redis.Redis, app: Celery) -> None:
     """No worker for a while: the ticks of that time don't pile up into rounds."""
     settings = SETTINGS.model_copy(update={"schedule_seconds": 1.0})

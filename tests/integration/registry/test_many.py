@@ -113,6 +113,18 @@ def test_a_locked_database_is_unavailable_within_the_limit_and_works_again_after
     holder.execute("BEGIN EXCLUSIVE")
     with pytest.raises(RegistryUnavailable):
         registry.champion(domain)
+    # Nor does it stop a process that starts meanwhile. MLflow waits 20 s for a lock; here 0.1 s.
+    from sqlalchemy import sql
+
+    text = sql.text
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            sql, "text", lambda words: text(words.replace("busy_timeout = 20000", "busy_timeout = 100"))
+        )
+        late = Registry(f"sqlite:///{database}", timeout_seconds=1.0)
+        with pytest.raises(RegistryUnavailable):
+            late.champion(domain)
     holder.rollback()
     holder.close()
     assert registry.champion(domain) is None
+    assert late.champion(domain) is None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import socket
+import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from redraft_queue.heartbeat import heartbeats
 from redraft_queue.records import Sample
 from redraft_queue.settings import QueueSettings
 from redraft_queue.stream import SampleStream, connect
+from sqlalchemy import sql
 
 pytestmark = pytest.mark.integration
 
@@ -121,6 +124,51 @@ def test_redis_and_mlflow_away(start: Start) -> None:
     assert serving(worker)["version"] == "base"
 
 
+def test_a_registry_that_does_not_answer_and_comes_back(
+    start: Start, tracking_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held at the start: ready on the base draft. Answering: its champion. Held again: that champion.
+
+    MLflow waits 20 s for a database that somebody holds; here 0.1 s.
+    """
+    text_of = sql.text
+    short = ("busy_timeout = 20000", "busy_timeout = 100")
+    monkeypatch.setattr(sql, "text", lambda words: text_of(words.replace(*short)))
+    registry = Registry(tracking_uri)
+    maker = start("random")
+    version = register(registry, maker, tmp_path, 1)
+    registry.promote("default", version)
+    text = maker.complete("w1 w2", max_tokens=30)["choices"][0]["text"]
+
+    def twenty_answers(worker: Worker, version: int | str) -> None:
+        for _ in range(20):
+            asked = time.monotonic()
+            body = worker.complete("w1 w2", max_tokens=30)
+            assert time.monotonic() - asked < 2, "the registry is asked off the request path"
+            assert body["choices"][0]["text"] == text
+            assert body["metrics"]["speculative_decoding"]["draft_version"] == version
+
+    with held(tracking_uri):
+        began = time.monotonic()
+        worker = start("random", config={"tracking_uri": tracking_uri}, registry_start_seconds=1)
+        assert time.monotonic() - began < 30
+        twenty_answers(worker, "base")
+    wait_for(lambda: serving(worker)["version"] == version)
+    with held(tracking_uri):
+        twenty_answers(worker, version)
+    assert serving(worker)["version"] == version
+
+
+@contextmanager
+def held(tracking_uri: str) -> Iterator[None]:
+    """The registry's database, locked by somebody."""
+    database = sqlite3.connect(tracking_uri.removeprefix("sqlite:///"), timeout=10)
+    database.execute("BEGIN EXCLUSIVE")
+    yield
+    database.rollback()
+    database.close()
+
+
 def test_champions_come_and_go(start: Start, tracking_uri: str, tmp_path: Path) -> None:
     """A champion is swapped in and read back; rotten ones are refused and tagged; text never changes."""
     registry = Registry(tracking_uri)
@@ -189,8 +237,6 @@ def test_news_of_a_champion_is_faster_than_the_poll(
 
 
 def test_a_version_that_is_not_ready_is_waited_for(start: Start, tracking_uri: str, tmp_path: Path) -> None:
-    import sqlite3
-
     registry = Registry(tracking_uri)
     worker = start("random", config={"tracking_uri": tracking_uri})
     version = register(registry, worker, tmp_path, 1)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -71,6 +72,24 @@ def test_a_wrong_setting_or_argument_is_exit_2(
     done = redraft(*arguments, **environment)
     assert done.returncode == 2
     assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.integration
+def test_a_draft_whose_end_token_is_elsewhere_ends_the_start(
+    redraft: Redraft, redis_url: str, tmp_path: Path
+) -> None:
+    from redraft_models.toy import write_toy_pair
+
+    target, draft = write_toy_pair(tmp_path, "table")
+    file = draft / "tokenizer.json"
+    text = file.read_text()
+    for old, new in (("<eos>", "<moved>"), ("<pad>", "<eos>"), ("<moved>", "<pad>")):
+        text = text.replace(f'"{old}"', f'"{new}"')
+    file.write_text(text)
+    done = redraft("serve", "--target", str(target), "--draft", str(draft), REDRAFT_REDIS_URL=redis_url)
+    assert done.returncode == 2
+    assert "differ at token id 1: '<eos>' in the target, '<pad>' in the draft" in done.stderr
     assert "Traceback" not in done.stderr
 
 
