@@ -80,7 +80,7 @@ def test_two_rounds_on_the_same_range_decide_the_same(bench: Bench, tmp_path: Pa
 
 
 def test_a_mad_learning_rate_fails_and_registers_nothing(bench: Bench) -> None:
-    """F7, and the samples are there for a later round, which removes what the failed one left."""
+    """The samples are there for a later round, which removes what the failed one left."""
     bench.traffic(100, seed=0)
     with pytest.raises(Diverged, match="learning_rate"):
         bench.run("mad", learning_rate=1e9)
@@ -93,7 +93,7 @@ def test_a_mad_learning_rate_fails_and_registers_nothing(bench: Bench) -> None:
 
 
 def test_precision_is_one_per_process_and_told(bench: Bench) -> None:
-    """G9 and G10: rounds of another precision in one worker; fp16, which a CPU can't scale, runs in full
+    """Rounds of another precision in one worker; fp16, which a CPU can't scale, runs in full
     precision.
     """
     for seed, (wanted, effective) in enumerate([("no", "no"), ("bf16", "bf16"), ("fp16", "no")]):
@@ -106,7 +106,7 @@ def test_precision_is_one_per_process_and_told(bench: Bench) -> None:
 
 
 def test_entries_that_can_not_be_used_are_set_aside(bench: Bench) -> None:
-    """F10 and bad entries: another tokenizer's ids and junk go to the dead letters; the rest is learned."""
+    """Another tokenizer's ids and junk go to the dead letters; the rest is learned."""
     bench.traffic(80, seed=0)
     bench.traffic(5, seed=1, tokenizer_fingerprint="another")
     bench.context.client.xadd(stream_key(DOMAIN), {"sample": b"junk"})

@@ -41,9 +41,7 @@ def with_settings(bench: Bench, trainer: TrainerSettings) -> Bench:
 
 
 def test_a_task_ends_in_success_or_failure_with_its_reason(bench: Bench, redis_url: str) -> None:
-    """F7 through Celery: a ruined training is a FAILURE that registers nothing, and its samples serve
-    later.
-    """
+    """A ruined training is a FAILURE of its task that registers nothing, and its samples serve later."""
     bench.traffic(80, seed=0)
     app = build_app(redis_url, bench.context.queue)
     states: list[str] = []
@@ -76,7 +74,7 @@ def test_a_task_ends_in_success_or_failure_with_its_reason(bench: Bench, redis_u
 def test_many_rounds_leave_the_worker_as_small_as_it_was(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """G8: the worker's own share of 15 rounds; each training is a process that takes its memory with it.
+    """The worker's own share of 15 rounds; each training is a process that takes its memory with it.
 
     The first round is real; the others get its result, as training them all would take minutes and tell
     nothing about this process.

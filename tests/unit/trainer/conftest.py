@@ -138,5 +138,5 @@ def learn_pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="session")
 def table_pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """(target, draft) folders of F1: acceptance 0.60 by hand."""
+    """(target, draft) folders of the table pair: acceptance 0.60 by hand."""
     return write_toy_pair(tmp_path_factory.mktemp("table"), "table")

@@ -26,7 +26,7 @@ def one_hot(ids: list[int], size: int = 16) -> np.ndarray:
 
 
 def sample(prompt: list[int], output: list[int], name: str = "r", **kwargs: object) -> Sample:
-    """A sample whose law at each position is a one-hot on the token that follows: what F9 needs."""
+    """A sample whose law at each position is a one-hot on the token that follows."""
     return law_sample(one_hot(output), prompt, output, name=name, top_k=1, **kwargs)  # type: ignore[arg-type]
 
 

@@ -98,7 +98,7 @@ def test_the_base_stays_pristine_and_the_adapter_stands_for_the_training(
 
 
 def test_labels_that_are_off_by_one_teach_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F9: a chain is learned from a uniform draft; the wrong variant, laws one position late, is not."""
+    """A chain is learned from a uniform draft; the wrong variant, laws one position late, is not."""
     uniform = np.full((11, 11), 1 / 11)
     _, draft = write_toy_pair(tmp_path, "chain", with_eos=False, draft_rows=torch.tensor(uniform))
     vocabulary = 11
@@ -132,7 +132,7 @@ def test_labels_that_are_off_by_one_teach_nothing(tmp_path: Path, monkeypatch: p
 
 
 def test_the_end_is_learned_where_pad_is_eos(tmp_path: Path) -> None:
-    """F8: 200 answers a b c d <eos>, a draft that gives <eos> 1 % there, and a tokenizer that pads with
+    """200 answers a b c d <eos>, a draft that gives <eos> 1 % there, and a tokenizer that pads with
     <eos>.
     """
     eos, vocabulary = 1, 8
