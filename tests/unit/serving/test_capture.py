@@ -120,6 +120,29 @@ def test_redis_away_then_back(tmp_path: Path) -> None:
         server.stop()
 
 
+def test_a_server_that_turned_into_a_replica(tmp_path: Path) -> None:
+    """It answers and refuses writes until it is promoted again: samples wait, none is dropped."""
+    server = ValkeyServer(data_dir=tmp_path)
+    server.start()
+    capture = Capture(lambda: stream_at(server.connection_url), 100)
+    admin = connect(server.connection_url, SETTINGS)
+    try:
+        capture.start()
+        capture.offer(sample(0))
+        wait_for(lambda: capture.written == 1)
+        admin.replicaof("127.0.0.1", free_port())
+        for number in range(1, 6):
+            capture.offer(sample(number))
+        time.sleep(0.5)
+        assert (capture.written, capture.dropped) == (1, {})
+        admin.replicaof("NO", "ONE")
+        wait_for(lambda: capture.written == 6)
+        assert ids_in(stream_at(server.connection_url)) == [f"r{number}" for number in range(6)]
+    finally:
+        capture.stop(1)
+        server.stop()
+
+
 def test_redis_frozen(tmp_path: Path) -> None:
     """A server that accepts and never answers: offers stay quick, the stop ends in time, all is counted."""
     server = ValkeyServer(data_dir=tmp_path)

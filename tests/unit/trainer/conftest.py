@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from redraft_models.laws import GREEDY_EPSILON
 from redraft_models.toy import write_toy_pair
 from redraft_queue.records import Sample, Sampling, ids_to_bytes
 from transformers import AutoModelForCausalLM, PreTrainedModel
@@ -91,7 +92,7 @@ def _sample(rows, name, generator, length, first_words, sampling, top_k, eos, do
 
 
 def _draw(law: np.ndarray, sampling: Sampling, generator: np.random.Generator) -> int:
-    if sampling.temperature == 0.0:
+    if sampling.temperature <= GREEDY_EPSILON:
         return int(law.argmax())
     powered = law ** (1.0 / sampling.temperature)
     return int(generator.choice(len(law), p=powered / powered.sum()))

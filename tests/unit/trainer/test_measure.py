@@ -37,6 +37,7 @@ def samples(folder: Path, sampling: Sampling, count: int = 20, top_k: int = 32) 
         (Sampling(temperature=0.5), 0.2986),
         (Sampling(top_k=3), 0.4575),
         (Sampling(temperature=0.0), 0.0),
+        (Sampling(temperature=1e-6), 0.0),
     ],
 )
 def test_the_table_pair_measures_what_it_must(

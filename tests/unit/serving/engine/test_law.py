@@ -31,6 +31,21 @@ def test_words_follow_the_table(make_pair: MakePair, run_engine: Serve, top_k: i
     assert rate.accepted / rate.tested == pytest.approx(expected, abs=0.02)
 
 
+@pytest.mark.parametrize("cut", [{"top_p": 0.8}, {"min_p": 0.25}])
+def test_other_cuts_reach_draft_and_target(
+    make_pair: MakePair, run_engine: Serve, cut: dict[str, float]
+) -> None:
+    """Both leave three words of each law: those of the target that top_k 3 leaves, accepted as often.
+
+    Four standard deviations of the rate are 0.04 (6e-5).
+    """
+    served = run_engine(make_pair("table"), num_speculative_tokens=4, max_num_seqs=10)
+    answers = [served.ask("w0", 400, temperature=1.0, seed=s, capture=False, **cut) for s in range(10)]
+    assert chi_square(words([answer.wait().ids for answer in answers]), top3(P)) < LIMIT_2_DEGREES
+    counts = served.engine.statistics()
+    assert counts.accepted / counts.tested == pytest.approx(0.4575, abs=0.04)
+
+
 def test_acceptance_does_not_depend_on_k(make_pair: MakePair, run_engine: Serve) -> None:
     """accepted/tested is 0.60 at K = 2 and 8; accepted/proposed is 0.480 and 0.184 for the same draft."""
     pair = make_pair("table")
