@@ -64,13 +64,16 @@ class Batch:
         """One round; a fault of it fails the requests in it, never the thread."""
         if not self.rows:
             return
+        rows = list(self.rows)
         try:
             self._round()
         except Exception as error:
-            log.exception("a round of %d requests failed", len(self.rows))
-            failed, self.rows = self.rows, []
-            for row in failed:
-                self._fail(row, f"the engine failed in this round ({type(error).__name__})")
+            log.exception("a round of %d requests failed", len(rows))
+            self.rows = []
+            # Some may have left the batch already, and not have been told.
+            for row in rows:
+                if not row.told:
+                    self._fail(row, f"the engine failed in this round ({type(error).__name__})")
 
     def abort(self, request_ids: set[str]) -> None:
         """End rows of these requests."""
@@ -179,6 +182,7 @@ class Batch:
     def _send(self, row: Row, emission: Emission | None) -> None:
         if emission is None:
             return
+        row.told = emission.finish_reason is not None
         try:
             row.sink(emission)
         except Exception:

@@ -48,6 +48,8 @@ class Row:
     """Output tokens whose text is decided: they may be handed to the sink."""
     released: int = 0
     """Output tokens already handed to the sink."""
+    told: bool = False
+    """The sink has been called with the end."""
     output_counts: Counter[int] = field(default_factory=Counter)
     admitted: float = 0.0
     decoding: float = 0.0

@@ -158,3 +158,20 @@ def test_a_row_past_the_drafts_window_is_counted_once(
     served = run_engine(pair, num_speculative_tokens=3)
     assert len(served.ask([5] * length, 30, ignore_eos=True).wait().ids) == 30
     assert served.engine.statistics().fallback_rows == {"window": 1}
+
+
+def test_a_fault_while_slots_are_freed_leaves_nobody_waiting(
+    pair: ModelPair, run_engine: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that had just ended has left the batch: it hears of its end all the same."""
+    served = run_engine(pair, num_speculative_tokens=0, max_num_seqs=2)
+
+    def broken(row: Any, source: int) -> None:
+        raise RuntimeError("the device is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(served.engine.batch.rounds, "move", broken)
+        short, long = (served.ask(PROMPT, most, ignore_eos=True) for most in (20, 200))
+        assert [short.wait(20).last.finish_reason, long.wait(20).last.finish_reason] == ["error", "error"]
+    assert served.engine.statistics().finished == {"error": 2}
+    assert served.ask(PROMPT, 8, ignore_eos=True).wait().last.finish_reason == "length"
