@@ -112,6 +112,16 @@ def test_dropout_of_the_training_is_off_when_serving(
     assert five[0].statistics.accepted > 0
 
 
+def test_goes_red_when_dropout_is_left_on(pair: ModelPair, run_engine: Serve) -> None:
+    """The wrong variant of the test above: the draft proposes something else each time."""
+    assert pair.draft is not None
+    layer: Any = pair.draft.module.model.layers[0].mlp
+    layer.register_forward_hook(lambda *given: torch.nn.functional.dropout(given[-1], 0.5))
+    served = run_engine(pair, num_speculative_tokens=3)
+    five = [served.ask([5, 9, 17], 60, ignore_eos=True, temperature=1.0, seed=3).wait() for _ in range(5)]
+    assert len({tuple(answer.statistics.accepted_histogram) for answer in five}) > 1
+
+
 def test_domains_keep_their_own_draft(pair: ModelPair, run_engine: Serve, tmp_path: Path) -> None:
     served = run_engine(pair, num_speculative_tokens=3, max_num_seqs=4)
     served.engine.swap("law", make_adapter(pair, tmp_path / "a", 1), 2).result(30)
