@@ -253,8 +253,8 @@ def test_beat_asks_by_the_clock_and_stops(spawn: Spawn, client: redis.Redis, app
 
 def test_two_beats_never_run_two_rounds_at_once(spawn: Spawn, client: redis.Redis, app: Celery) -> None:
     """Both ask for the same domain by the same clock, and two workers are there to take both."""
-    client.set("test:round:seconds", 1.0)
-    settings = SETTINGS.model_copy(update={"schedule_seconds": 2.0})
+    client.set("test:round:seconds", 0.7)
+    settings = SETTINGS.model_copy(update={"schedule_seconds": 1.0})
     for kind in ("beat", "beat", "worker", "worker"):
         spawn(kind, settings)
     until(lambda: len(starts(client)) >= 4)

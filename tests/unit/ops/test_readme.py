@@ -28,7 +28,7 @@ def test_an_outdated_table_goes_red(text: str) -> None:
 def test_every_command_is_described(text: str) -> None:
     for command in cli.app.registered_commands:
         name = command.name or (command.callback.__name__ if command.callback else "")
-        assert f"`redraft {name}" in text, name
+        assert f"`redraft {name}".replace("_", "-") in text, name
 
 
 def test_every_setting_has_a_text() -> None:
