@@ -31,6 +31,9 @@ __all__ = [
 
 SCHEMA = 1
 OUTCOMES = ("accepted", "corrected", "bonus", "plain")
+HOTTEST = 1e6
+"""Highest temperature that is believed; a law at 1e39 is no number in float32."""
+MOST_TOP_K = 2**31 - 1
 BASE = "base"
 """The name of the pristine base draft where a version is expected."""
 
@@ -167,10 +170,10 @@ def _outcomes(codes: bytes) -> tuple[str, ...]:
 def _sampling(read: wire.Reader) -> Sampling:
     defaults = Sampling()
     return Sampling(
-        temperature=read.number("temperature", defaults.temperature),
-        top_p=read.number("top_p", defaults.top_p),
-        top_k=int(read.number("top_k", defaults.top_k)),
-        min_p=read.number("min_p", defaults.min_p),
+        temperature=read.number("temperature", defaults.temperature, 0.0, HOTTEST),
+        top_p=read.number("top_p", defaults.top_p, 0.0, 1.0),
+        top_k=int(read.number("top_k", defaults.top_k, -1, MOST_TOP_K)),
+        min_p=read.number("min_p", defaults.min_p, 0.0, 1.0),
         presence_penalty=read.number("presence_penalty", defaults.presence_penalty),
         frequency_penalty=read.number("frequency_penalty", defaults.frequency_penalty),
         repetition_penalty=read.number("repetition_penalty", defaults.repetition_penalty),

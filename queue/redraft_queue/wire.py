@@ -110,11 +110,17 @@ class Reader:
             raise self._wrong(name, value, "an integer of at least 0")
         return value
 
-    def number(self, name: str, default: float) -> float:
-        """A finite number."""
+    def number(
+        self, name: str, default: float, lowest: float = -math.inf, highest: float = math.inf
+    ) -> float:
+        """A finite number between `lowest` and `highest`, both included."""
         value = self._value(name, default)
         if not isinstance(value, int | float) or isinstance(value, bool) or not _finite(value):
             raise self._wrong(name, value, "a finite number")
+        if not lowest <= value <= highest:
+            raise UnreadableSample(
+                f"{name} is {value:.6g}, but a number from {lowest:g} to {highest:g} was expected"
+            )
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:
