@@ -16,13 +16,16 @@ EVENTS = "redraft:events"
 DOMAINS = "redraft:domains"
 """Set of the domains that ever had a sample."""
 
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+# The registry's names are made of domains too, and begin like this.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def check_name(name: str) -> str:
     """`name`, if it may be a domain or a role. Raises BadName otherwise."""
     if not _NAME.fullmatch(name):
-        raise BadName(f"{name!r:.80} is no name: use 1 to 64 letters, digits, '.', '_' or '-'")
+        raise BadName(
+            f"{name!r:.80} is no name: use 1 to 64 letters, digits, '.', '_' or '-', first a letter or digit"
+        )
     return name
 
 
