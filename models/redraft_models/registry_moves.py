@@ -26,6 +26,7 @@ from redraft_models.registry_versions import VersionInfo, Versions
 logger = logging.getLogger(__name__)
 
 BASE = "base"
+BASE_WORDS = "the base draft"
 _ROLLBACK_TAGS = {"rollback_reason", "rolled_back_at"}
 
 
@@ -45,18 +46,18 @@ class Moves(Versions):
         """Carry out what the tag `decision` of a pending version says, and return the version as it is then.
 
         Safe to repeat at any point, so a round that was killed after registering is finished by calling it. A
-        version older than the champion is not promoted any more.
+        version older than the champion is not promoted any more, nor one that was measured against another
+        champion (its tag `parent_version`) than the present one.
         """
         info = self.version(domain, version)
         if info.validation_status != PENDING:
             return info
         champion = self.champion(domain)
+        overtaken = _overtaken(info, str(champion.version) if champion else BASE)
         if info.tags.get("decision") != "promoted":
             self.reject(domain, version)
-        elif champion is not None and champion.version > version:
-            self.reject(
-                domain, version, f"Version {champion.version} became champion before this one was settled."
-            )
+        elif overtaken is not None:
+            self.reject(domain, version, overtaken)
         else:
             self.promote(domain, version)
         return self.version(domain, version)
@@ -197,6 +198,19 @@ class Moves(Versions):
             self._write("describe a model", lambda: self._client.update_registered_model(model, text))
         except RegistryError as error:
             logger.warning("The description of %s stays as it was: %s", model_name(domain), error)
+
+
+def _overtaken(info: VersionInfo, champion: str) -> str | None:
+    """Why a version that won its comparison says nothing about `champion`, a version number or "base"."""
+    if champion == str(info.version):
+        return None
+    if champion != BASE and int(champion) > info.version:
+        return f"Version {champion} became champion before this one was settled."
+    measured = info.tags.get("parent_version", champion)
+    if measured == champion:
+        return None
+    names = [BASE_WORDS if name == BASE else f"version {name}" for name in (measured, champion)]
+    return f"It was measured against {names[0]}, but {names[1]} became champion before it was settled."
 
 
 def tag_values(tags: Mapping[str, object]) -> dict[str, str]:

@@ -131,12 +131,28 @@ class Mortal(Registry):
         return super()._attempt(what, call)
 
 
+def test_a_candidate_measured_against_another_champion_is_not_promoted(
+    registry: Registry, domain: str, candidate: Candidate
+) -> None:
+    """The champion was rolled back while the round trained: that this one beats it says nothing any more."""
+    registry.settle(domain, candidate(parent_version="base"))
+    late = candidate(parent_version=1)
+    registry.rollback(domain)
+    info = registry.settle(domain, late)
+    assert info.validation_status == "rejected"
+    assert info.tags["decision_reason"] == (
+        "It was measured against version 1, but the base draft became champion before it was settled."
+    )
+    assert aliases(registry, domain) == {}
+    assert registry.settle(domain, candidate(parent_version="base")).validation_status == "approved"
+
+
 @pytest.mark.parametrize("writes", range(12))
 def test_a_round_killed_while_settling_is_finished_by_settling_again(
     registry: Registry, domain: str, candidate: Candidate, writes: int
 ) -> None:
     registry.settle(domain, candidate())
-    number = candidate()
+    number = candidate(parent_version=1)
     mortal = Mortal(registry.tracking_uri)
     mortal.writes_left = writes
     try:
