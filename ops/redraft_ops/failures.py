@@ -20,11 +20,12 @@ def explained(error: Exception) -> tuple[int, str] | None:
 
 def _wrong() -> tuple[type[Exception], ...]:
     from redraft_models.errors import IncompatiblePair, SourceError
+    from redraft_queue.errors import BadName, BadUrl
 
     from redraft_ops.errors import UsageError
     from redraft_ops.settings import SettingsError
 
-    return (SettingsError, IncompatiblePair, SourceError, UsageError)
+    return (SettingsError, IncompatiblePair, SourceError, UsageError, BadName, BadUrl)
 
 
 def _failed() -> tuple[type[Exception], ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -86,7 +87,7 @@ class Settings(BaseSettings):
     @field_validator("mlflow_tracking_uri")
     @classmethod
     def _tracking_scheme(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith(("sqlite:///", "http://", "https://")):
+        if value and not value.startswith(("sqlite:///", "http://", "https://")):
             raise ValueError(
                 "use sqlite:///<file> or an http(s) address; MLflow's file store is not supported"
             )
@@ -127,8 +128,19 @@ def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
 
 
 def masked(settings: BaseModel) -> dict[str, Any]:
-    """Nested plain values with secrets masked and the password of the Redis address hidden."""
-    return settings.model_dump(mode="json")
+    """Nested plain values, secrets and passwords in addresses hidden."""
+    return {name: _hidden(value) for name, value in settings.model_dump(mode="json").items()}
+
+
+def without_password(text: str) -> str:
+    """The text without user names and passwords of addresses in it."""
+    return re.sub(r"//[^/@\s]*@", "//***@", text)
+
+
+def _hidden(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _hidden(one) for name, one in value.items()}
+    return without_password(value) if isinstance(value, str) else value
 
 
 def _xdg(variable: str, fallback: str) -> Path:
@@ -156,7 +168,7 @@ def _sentence(error: ValidationError) -> str:
     value = "" if "url" in name or "key" in name or not first["loc"] else f" = {first['input']!r}"
     more = error.error_count() - 1
     rest = f" ({more} more wrong)" if more else ""
-    return f"setting {name}{value} is wrong: {message}{rest}; see `redraft config`"
+    return without_password(f"setting {name}{value} is wrong: {message}{rest}; see `redraft config`")
 
 
 def as_environment(settings: Settings) -> dict[str, str]:

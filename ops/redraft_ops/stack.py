@@ -49,7 +49,8 @@ class Stack:
         try:
             self.stream().domains()
         except StreamUnavailable as error:
-            where = self.redis_url.rpartition("@")[2].removeprefix("redis://")
+            # Neither `user:password@` nor `?password=` belongs into a message.
+            where = self.redis_url.rpartition("@")[2].partition("?")[0].removeprefix("redis://")
             raise ServerUnreachable(
                 f"Redis at {where} does not answer ({error}); start it or set redis_url"
             ) from error

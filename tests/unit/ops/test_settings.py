@@ -6,7 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from redraft_ops.errors import ServerUnreachable
+from redraft_ops.failures import explained
 from redraft_ops.settings import SettingsError, as_environment, load_settings, masked
+from redraft_ops.stack import open_stack
+from redraft_queue.errors import BadName, BadUrl
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +47,7 @@ def test_mlflow_keeps_the_name_of_its_own_variable(monkeypatch: pytest.MonkeyPat
         ("REDRAFT_GATE__MIN_GIAN", "0.1", ("gate.min_gian", "does not exist")),
         ("REDRAFT_NONSENSE", "1", ("REDRAFT_NONSENSE", "no setting")),
         ("REDRAFT_DEFAULT_DOMAIN", "a/b", ("a/b", "letters")),
+        ("REDRAFT_DEFAULT_DOMAIN", "_a", ("_a", "first a letter or digit")),
         ("MLFLOW_TRACKING_URI", "file:./mlruns", ("file:./mlruns", "sqlite")),
         ("REDRAFT_SERVING__PORT", "99999", ("serving.port", "99999")),
     ],
@@ -69,9 +74,34 @@ def test_a_wrong_toml_file_is_refused(tmp_path: Path, text: str) -> None:
 def test_secrets_are_masked_and_never_in_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDRAFT_REDIS_URL", "redis://:hunter2@example:6379")
     monkeypatch.setenv("REDRAFT_SERVING__API_KEY", "sesame-open")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:hunter2@registry:5000")
     shown = json.dumps(masked(load_settings()))
     assert "hunter2" not in shown
     assert "sesame-open" not in shown
+    assert "https://***@registry:5000" in shown
+    assert load_settings().mlflow_tracking_uri == "https://me:hunter2@registry:5000"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "mysql://me:hunter2@registry:5000")
+    with pytest.raises(SettingsError, match="mlflow_tracking_uri") as caught:
+        load_settings()
+    assert "hunter2" not in str(caught.value)
+
+
+def test_an_empty_tracking_uri_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compose files pass on variables that nobody has set."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+    assert load_settings().mlflow_tracking_uri is None
+
+
+def test_a_password_in_a_query_is_not_in_the_message_either() -> None:
+    settings = load_settings({"redis_url": "redis://127.0.0.1:1/0?password=hunter2"})
+    with open_stack(settings) as stack, pytest.raises(ServerUnreachable, match=r"127\.0\.0\.1:1") as caught:
+        stack.require_redis()
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("error", [BadUrl("no such scheme"), BadName("a/b is no name")])
+def test_a_wrong_address_or_name_is_for_the_caller_to_change(error: Exception) -> None:
+    assert explained(error) == (2, str(error))
 
 
 def test_a_child_process_resolves_the_same_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
