@@ -62,7 +62,7 @@ class Registry(Downloads, Moves, Runs):
     def prune(self, domain: str, keep: int) -> list[int]:
         """Delete old versions until `keep` are left, and return their numbers.
 
-        Versions with an alias, pending ones and the newest (its tags are the cursor) always stay.
+        Versions with an alias, pending ones, the newest and the one whose tags are the cursor always stay.
         """
         aliased = {
             found.version
@@ -71,6 +71,7 @@ class Registry(Downloads, Moves, Runs):
         }
         numbers = [info.version for info in self.versions(domain)]
         kept = aliased | set(numbers[:1]) | {info.version for info in self.pending(domain)}
+        kept |= {info.version for info in (self.cursor(domain),) if info is not None}
         kept |= set([number for number in numbers if number not in kept][: max(0, keep - len(kept))])
         doomed = [number for number in numbers if number not in kept]
         for number in doomed:

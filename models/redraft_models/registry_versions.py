@@ -92,8 +92,15 @@ class Versions(Connection):
         return self._search(domain)
 
     def newest(self, domain: str) -> VersionInfo | None:
-        """The version with the highest number, whatever its status; its tags are the domain's cursor."""
+        """The version with the highest number, whatever its status."""
         return next(iter(self._search(domain, most=1)), None)
+
+    def cursor(self, domain: str) -> VersionInfo | None:
+        """The newest version that a training round made: its tags tell how far the stream was trained on.
+
+        A version that somebody registered by hand names no range, and must not send the cursor back.
+        """
+        return next(iter(self._search(domain, "tag.stream_last_id LIKE '%-%'", most=1)), None)
 
     def pending(self, domain: str) -> list[VersionInfo]:
         """Versions whose round died between registering and settling, oldest first."""

@@ -6,7 +6,7 @@ import http.client
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from redraft_ops.errors import ServerUnreachable
@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from redraft_models.registry import VersionInfo
 
 SECONDS = 5.0
+_SHOWN = {
+    "domain",
+    "version",
+    "base_draft_fingerprint",
+    "acceptance_rate",
+    "tested",
+    "num_speculative_tokens",
+}
 
 
 def domain_rows(
@@ -34,8 +42,9 @@ def domain_rows(
     known = {*stack.settings.domains, *stream.domains(), *drafts}
     rows = []
     for domain in wanted or sorted(known):
-        newest, champion = registry.newest(domain), registry.champion(domain)
-        rows.append(_row(stack, domain, drafts.get(domain), newest, champion))
+        newest, champion, made = registry.newest(domain), registry.champion(domain), registry.cursor(domain)
+        cursor = made.tags if made else {}
+        rows.append(_row(stack, domain, drafts.get(domain), newest, champion, cursor))
     return rows, remarks
 
 
@@ -45,10 +54,11 @@ def _row(
     serving: dict[str, Any] | None,
     newest: VersionInfo | None,
     champion: VersionInfo | None,
+    cursor: Mapping[str, str],
 ) -> dict[str, Any]:
     tags = newest.tags if newest else {}
     backlog = stack.stream().backlog(
-        domain, tags.get("stream_last_id"), int(tags.get("stream_last_ordinal", 0))
+        domain, cursor.get("stream_last_id"), int(cursor.get("stream_last_ordinal", 0))
     )
     registered = champion.version if champion else "base"
     return {
@@ -98,18 +108,25 @@ def _drafts(settings: Settings, url: str | None) -> tuple[dict[str, dict[str, An
     """What the serving worker says of its drafts, by domain."""
     base = url or f"http://{settings.serving.host}:{settings.serving.port}"
     key = settings.serving.api_key
+    cause: Exception
     headers = {"Authorization": f"Bearer {key.get_secret_value()}"} if key else {}
     try:
         request = urllib.request.Request(f"{base.rstrip('/')}/v1/drafts", headers=headers)
         with urllib.request.urlopen(request, timeout=SECONDS) as response:
-            return {draft["domain"]: draft for draft in json.load(response)["data"]}, []
+            return _by_domain(json.load(response)), []
     except urllib.error.HTTPError as error:
-        raise ServerUnreachable(f"the server at {base} answered {error.code} to /v1/drafts") from error
+        error.close()
+        problem, cause = f"the server at {base} answered {error.code} to /v1/drafts", error
     except (OSError, ValueError, http.client.HTTPException) as error:
-        if url is not None:
-            raise ServerUnreachable(
-                f"no serving worker answers at {url} ({error}); start `redraft serve`"
-            ) from error
-        return {}, [
-            f"no serving worker answers at {base}: versions are the registry's, without live acceptance"
-        ]
+        problem, cause = f"no serving worker answers at {base}", error
+    if url is not None:
+        raise ServerUnreachable(f"{problem} ({cause}); start `redraft serve`") from cause
+    return {}, [f"{problem}: versions are the registry's, without live acceptance"]
+
+
+def _by_domain(answer: Any) -> dict[str, dict[str, Any]]:
+    """The drafts of an answer, which may come from any program that has the port. Raises ValueError."""
+    drafts = answer.get("data") if isinstance(answer, dict) else None
+    if not isinstance(drafts, list) or not all(isinstance(d, dict) and d.keys() >= _SHOWN for d in drafts):
+        raise ValueError("its answer lists no drafts")
+    return {draft["domain"]: draft for draft in drafts}

@@ -30,10 +30,15 @@ __all__ = [
     "collate",
     "limit_tokens",
     "scoring_batches",
+    "some_of",
     "split",
     "training_batches",
     "unusable",
 ]
+LAW_SLACK = 0.5
+"""How far from 1 the logged probabilities of a position may sum, so that an engine which logs no tail serves
+too.
+"""
 POOL = 32
 """Batches that are sorted by length together; larger wastes less padding, smaller mixes better."""
 
@@ -65,18 +70,42 @@ class Example:
 
 
 def build_examples(
-    samples: Iterable[Sample], max_length: int, vocab_size: int
+    samples: Iterable[Sample], max_length: int, vocab_size: int, most_tokens: int | None = None
 ) -> tuple[list[Example], Counter[str]]:
-    """Examples of all usable samples, and how many were skipped for which reason."""
+    """Examples of the usable samples, and how many were skipped for which reason.
+
+    With `most_tokens` the choice of `limit_tokens` among all of them, of which never many more are held.
+    """
     examples: list[Example] = []
     skipped: Counter[str] = Counter()
+    tokens, held = 0, most_tokens or 0
     for sample in samples:
-        reason = unusable(sample) or _beyond(sample, vocab_size)
+        reason = unusable(sample) or _beyond(sample, vocab_size) or _unlawful(sample)
         if reason is not None:
             skipped[reason] += 1
-        else:
-            examples.append(build_example(sample, max_length))
-    return examples, skipped
+            continue
+        examples.append(build_example(sample, max_length))
+        tokens += examples[-1].tokens
+        if most_tokens is not None and tokens > 2 * held:
+            examples = limit_tokens(examples, most_tokens)
+            tokens = sum(example.tokens for example in examples)
+            held = max(most_tokens, tokens)
+    return (examples if most_tokens is None else limit_tokens(examples, most_tokens)), skipped
+
+
+def some_of(samples: Iterable[Sample], most: int, seed: int) -> list[Sample]:
+    """At most `most` samples in their order, each equally likely, with no more than these in memory.
+
+    Vitter, "Random sampling with a reservoir" (1985), algorithm R.
+    """
+    generator = random.Random(seed)
+    kept: list[tuple[int, Sample]] = []
+    for index, sample in enumerate(samples):
+        if len(kept) < most:
+            kept.append((index, sample))
+        elif (place := generator.randrange(index + 1)) < most:
+            kept[place] = (index, sample)
+    return [sample for _, sample in sorted(kept, key=lambda pair: pair[0])]
 
 
 def build_example(sample: Sample, max_length: int) -> Example:
@@ -108,16 +137,26 @@ def _beyond(sample: Sample, vocab_size: int) -> str | None:
     return "outside_vocabulary" if highest >= vocab_size else None
 
 
+def _unlawful(sample: Sample) -> str | None:
+    """A position whose probabilities are far from 1 in all is no law: nothing may be divided by its sum."""
+    _, _, total = _law(sample, sample.emitted)
+    return None if bool((np.abs(total - 1.0) < LAW_SLACK).all()) else "broken_law"
+
+
+def _law(sample: Sample, wanted: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Probabilities [wanted, k], tail [wanted] and their sum [wanted] at the first positions."""
+    logprobs = np.frombuffer(sample.topk_logprobs, dtype="<f2").reshape(sample.emitted, -1)[:wanted]
+    tail = np.frombuffer(sample.tail_mass, dtype="<f2")[:wanted].astype(np.float32)
+    probs = np.exp(logprobs.astype(np.float32))
+    return probs, tail, probs.sum(axis=1) + tail
+
+
 def _targets(sample: Sample, wanted: int) -> Targets:
     """The first `wanted` positions of the logged law, renormalised: float16 rounding moves the sum by about
     1e-3.
     """
-    shape = (sample.emitted, sample.top_k_logged)
-    ids = np.frombuffer(sample.topk_ids, dtype="<i4").reshape(shape)[:wanted]
-    logprobs = np.frombuffer(sample.topk_logprobs, dtype="<f2").reshape(shape)[:wanted]
-    tail = np.frombuffer(sample.tail_mass, dtype="<f2")[:wanted].astype(np.float32)
-    probs = np.exp(logprobs.astype(np.float32))
-    total = probs.sum(axis=1) + tail
+    ids = np.frombuffer(sample.topk_ids, dtype="<i4").reshape(sample.emitted, -1)[:wanted]
+    probs, tail, total = _law(sample, wanted)
     return Targets(
         token_N=torch.tensor(sample.output_ids[:wanted], dtype=torch.long),
         topk_ids_NK=torch.from_numpy(ids.astype(np.int64)),

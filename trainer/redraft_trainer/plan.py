@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from redraft_queue.positions import Backlog
+from redraft_queue.positions import backlog_at
 from redraft_queue.records import Sample
 from redraft_queue.stream import ReadTally, SampleStream
 
@@ -46,12 +46,14 @@ class Plan:
     new_entries: int
     new_tokens: int
     lost: int
-    """Entries that were trimmed before any round saw them."""
+    """Entries that were trimmed before the range was fixed, and that no round saw."""
 
 
 @dataclass
 class Collected:
-    """What the range held, by part: continuations and tokens; `skipped` by reason."""
+    """What the range held, by part: requests (choices of one count once, as at the gate) and tokens;
+    `skipped` by reason.
+    """
 
     requests: Counter[str] = field(default_factory=Counter)
     tokens: Counter[str] = field(default_factory=Counter)
@@ -59,13 +61,18 @@ class Collected:
     first_id: str | None = None
     tally: ReadTally = field(default_factory=ReadTally)
 
+    def lost(self, plan: Plan) -> int:
+        """Entries of the range that no round saw: trimmed before it was fixed, or before it was read."""
+        return max(plan.lost, plan.new_entries - self.tally.entries)
+
 
 def make_plan(stream: SampleStream, domain: str, cursor: Mapping[str, str]) -> Plan:
     """The range from a cursor (tags of the newest version, or nothing) to the stream's present end."""
     last_id = cursor.get("stream_last_id")
     ordinal, tokens = int(cursor.get("stream_last_ordinal", 0)), int(cursor.get("stream_last_tokens", 0))
+    # One look for both: what is appended between two looks would count as new here and at the next round.
     position = stream.position(domain)
-    backlog: Backlog = stream.backlog(domain, last_id, ordinal, tokens)
+    backlog = backlog_at(position, last_id, ordinal, tokens)
     return Plan(
         domain=domain,
         after_id=None if backlog.restarted else last_id,
@@ -167,6 +174,8 @@ def _replay(
         )
         for _, sample in islice(found, CHUNK):
             part = split(sample, settings.holdout_percent, settings.validation_percent)
+            if wanted <= 0:
+                return
             if sample.identity in seen or part != "train" or unusable(sample) is not None:
                 continue
             seen.add(sample.identity)

@@ -20,6 +20,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from redraft_models.errors import AdapterRejected
 from redraft_models.registry import VersionInfo
 from redraft_queue.errors import StreamUnavailable
 from redraft_queue.events import ChampionMoved, publish_champion
@@ -28,7 +29,7 @@ from redraft_queue.stream import SampleStream
 
 from redraft_trainer import evidence
 from redraft_trainer.context import Progress, RoundResult, TrainContext
-from redraft_trainer.errors import LockLost
+from redraft_trainer.errors import LockLost, RoundTimeout
 from redraft_trainer.gate import decide
 from redraft_trainer.identity import Identity, identify
 from redraft_trainer.plan import Collected, Plan, collect, load_plan, make_plan, save_plan
@@ -102,11 +103,12 @@ class _Round:
             self._settle(info)
 
     def _plan(self) -> Plan:
-        """The range, the same at each delivery of this round."""
+        """The range, the same at each delivery of this round while no other one has moved the cursor."""
         plan = load_plan(self.folder)
-        if plan is None:
-            newest = self.registry.newest(self.domain)
-            plan = make_plan(self.stream, self.domain, newest.tags if newest is not None else {})
+        cursor = self.registry.cursor(self.domain)
+        fresh = make_plan(self.stream, self.domain, cursor.tags if cursor is not None else {})
+        if plan is None or plan.after_id != fresh.after_id:
+            plan = fresh
             save_plan(plan, self.folder)
         if plan.lost:
             logger.warning("%d samples of domain %s were trimmed unseen", plan.lost, self.domain)
@@ -115,6 +117,7 @@ class _Round:
     def _collect(self, plan: Plan, identity: Identity) -> Collected:
         def tick(entries: int) -> None:
             self._check_lock()
+            self._seconds_left()
             self.progress({"stage": "collect", "step": entries, "total": plan.new_entries})
 
         settings = self.context.trainer
@@ -153,32 +156,45 @@ class _Round:
         return self._finish(version)
 
     def _write_spec(self, plan: Plan, identity: Identity, champion: VersionInfo | None) -> None:
-        serving = None
-        if champion is not None:
-            path = self.registry.download(self.domain, champion.version, self.folder / "champion")
-            serving = {"folder": str(path), "version": champion.version}
         spec = {
             "models": self.context.models.model_dump(),
             "trainer": self.context.trainer.model_dump(),
             "cache_dir": str(self.context.cache_dir),
             "threads": threads(self.context.trainer),
-            "champion": serving,
+            "champion": self._fetch(champion) if champion is not None else None,
             "provenance": evidence.provenance(self.context, self.round_id, plan, identity, champion),
         }
         (self.folder / SPEC_FILE).write_text(json.dumps(spec, indent=2))
 
+    def _fetch(self, champion: VersionInfo) -> dict[str, Any]:
+        """Where the champion's files are, or what is wrong with them: serving refuses them just so, and a
+        round that fails over them would fail for ever.
+        """
+        folder, problem = None, None
+        try:
+            folder = str(self.registry.download(self.domain, champion.version, self.folder / "champion"))
+        except AdapterRejected as error:
+            problem = str(error)
+        return {"version": champion.version, "folder": folder, "problem": problem}
+
     def _child(self) -> dict[str, Any]:
         # A candidate of an earlier delivery stands in the way of this one's.
         shutil.rmtree(self.folder / "candidate", ignore_errors=True)
-        used = time.monotonic() - self.started
         return run_child(
             self.folder,
             self.context.trainer,
             device=self.context.models.device,
             progress=self.progress,
             check=self._check_lock,
-            limit_seconds=self.context.queue.round_time_limit_seconds - used,
+            limit_seconds=self._seconds_left(),
         )
+
+    def _seconds_left(self) -> float:
+        limit = self.context.queue.round_time_limit_seconds
+        left = limit - (time.monotonic() - self.started)
+        if left <= 0:
+            raise RoundTimeout(f"the round took more than {limit} s; raise round_time_limit_seconds")
+        return left
 
     def _check_lock(self) -> None:
         if self.lock.lost.is_set():

@@ -15,13 +15,18 @@ from redraft_queue.records import Sample
 
 
 class SampleWriter:
-    """Appends samples to a file and counts them."""
+    """Appends samples to a file and counts their requests and tokens."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: BinaryIO | None = None
-        self.requests = 0
+        self._requests: set[str] = set()
         self.tokens = 0
+
+    @property
+    def requests(self) -> int:
+        """Different requests; each may have several choices."""
+        return len(self._requests)
 
     def __enter__(self) -> Self:
         self._file = self._path.open("wb")
@@ -38,7 +43,7 @@ class SampleWriter:
         if self._file is None:
             raise ValueError(f"{self._path.name} is not open for writing")
         self._file.write(msgpack.packb(sample.pack()))
-        self.requests += 1
+        self._requests.add(sample.request_id)
         self.tokens += sample.emitted
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from redraft_models.adapter import Adapter, ServingWeights, read_adapter, save_adapter
+from redraft_models.adapter import Adapter, ServingWeights, adaptable_linears, read_adapter, save_adapter
 from redraft_models.errors import AdapterRejected
 from redraft_models.loading import Draft, load_draft, resolve_device
 from redraft_models.settings import ModelSettings
+from redraft_queue.records import Sample
 
 from redraft_trainer.agreement import live_agreement, self_acceptance
-from redraft_trainer.data import Example, build_examples, limit_tokens
+from redraft_trainer.data import Example, build_examples, some_of
 from redraft_trainer.distil import Distilled, Progress, distil, make_accelerator
 from redraft_trainer.errors import RoundFailed
 from redraft_trainer.measure import report, score
@@ -46,7 +48,8 @@ def train(folder: Path, spec: dict[str, Any], tell: Progress) -> dict[str, Any] 
     draft, vocab_size = _load(models, Path(spec["cache_dir"]), accelerator)
     champion, champion_problem = _champion(spec, draft)
     sets, skipped = _examples(folder, vocab_size, models, settings, draft)
-    start = champion if settings.start_from == "champion" and _same_shape(champion, settings) else None
+    goes_on = settings.start_from == "champion" and _same_shape(champion, settings, draft)
+    start = champion if goes_on else None
     distilled = distil(
         draft.module,
         sets["train"],
@@ -97,32 +100,43 @@ def _champion(spec: dict[str, Any], draft: Draft) -> tuple[Adapter | None, str |
     champion = spec["champion"]
     if champion is None:
         return None, None
+    problem, number = champion["problem"], champion["version"]
     try:
-        folder, number = Path(champion["folder"]), champion["version"]
-        return read_adapter(folder, draft.module, draft.fingerprint, version=number), None
+        if problem is None:
+            folder = Path(champion["folder"])
+            return read_adapter(folder, draft.module, draft.fingerprint, version=number), None
     except AdapterRejected as error:
-        return None, f"version {champion['version']} can't be used ({error}); the base draft stands for it"
+        problem = str(error)
+    return None, f"version {number} can't be used ({problem}); the base draft stands for it"
 
 
-def _same_shape(adapter: Adapter | None, settings: TrainerSettings) -> bool:
-    return adapter is not None and (adapter.r, adapter.lora_alpha) == (settings.rank, settings.lora_alpha)
+def _same_shape(adapter: Adapter | None, settings: TrainerSettings, draft: Draft) -> bool:
+    """Whether training can go on from an adapter: same rank and scale, on all layers that are trained."""
+    if adapter is None or (adapter.r, adapter.lora_alpha) != (settings.rank, settings.lora_alpha):
+        return False
+    return set(adapter.target_modules) == adaptable_linears(draft.module).keys()
 
 
 def _examples(
     folder: Path, vocab_size: int, models: ModelSettings, settings: TrainerSettings, draft: Draft
 ) -> tuple[dict[str, list[Example]], dict[str, int]]:
+    """What this round looks at, and no more of it in memory, however long the range is."""
     window = min(models.max_model_len, draft.window or models.max_model_len)
-    lengths: dict[Part, int] = {
-        "train": min(settings.max_sequence_length, window),
-        "validation": min(settings.max_sequence_length, window),
-        "heldout": window,
+    length = min(settings.max_sequence_length, window)
+    sequences = settings.max_steps * settings.batch_size * settings.num_processes
+    parts: dict[Part, tuple[int, int | None]] = {
+        "train": (length, None),
+        "validation": (length, settings.validation_tokens),
+        "heldout": (window, settings.max_heldout_tokens),
     }
     sets: dict[str, list[Example]] = {}
     skipped: dict[str, int] = {}
-    for part, length in lengths.items():
-        sets[part], reasons = build_examples(read_samples(part_file(folder, part)), length, vocab_size)
+    for part, (longest, most_tokens) in parts.items():
+        samples: Iterable[Sample] = read_samples(part_file(folder, part))
+        if part == "train":
+            samples = some_of(samples, sequences, settings.seed)
+        sets[part], reasons = build_examples(samples, longest, vocab_size, most_tokens)
         skipped.update({f"{part}_{reason}": count for reason, count in reasons.items()})
-    sets["heldout"] = limit_tokens(sets["heldout"], settings.max_heldout_tokens)
     return sets, skipped
 
 
@@ -149,7 +163,9 @@ def _measure(
     tell: Progress,
 ) -> dict[str, Any]:
     """Both drafts as they are served: base + adapter in float32, cast once to the serving dtype."""
-    draft.module.to(getattr(torch, models.dtype))
+    for parameter in draft.module.parameters():
+        # Parameters alone, as serving loads them: 16-bit rotary tables blur far positions.
+        parameter.data = parameter.data.to(getattr(torch, models.dtype))
     weights = ServingWeights(draft.module)
     own = self_acceptance(draft.module, heldout, vocab_size)
     if own is not None and own < LEAST_SELF_ACCEPTANCE:

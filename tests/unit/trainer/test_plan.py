@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import redis
+from redraft_queue.positions import StreamPosition
 from redraft_queue.records import Sample
 from redraft_queue.settings import QueueSettings
 from redraft_queue.stream import SampleStream, connect
@@ -131,3 +133,38 @@ def test_files_give_back_what_was_written(tmp_path: Path) -> None:
             writer.write(one)
     assert list(read_samples(tmp_path / "a")) == written
     assert (writer.requests, writer.tokens) == (20, 200)
+
+
+def test_choices_of_one_request_count_once_as_at_the_gate(tmp_path: Path) -> None:
+    (one,) = traffic(1, 0)
+    with SampleWriter(tmp_path / "x") as writer:
+        for choice in range(4):
+            writer.write(replace(one, choice=choice))
+    assert (writer.requests, writer.tokens) == (1, 40)
+    assert len(list(read_samples(tmp_path / "x"))) == 4
+
+
+def test_samples_trimmed_between_planning_and_reading_are_lost_and_counted(
+    client: redis.Redis, stream: SampleStream, tmp_path: Path
+) -> None:
+    stream.append(traffic(100, 0))
+    plan = make_plan(stream, "default", {})
+    client.xtrim("redraft:samples:default", maxlen=70, approximate=False)
+    found, _ = taken(stream, plan, tmp_path)
+    assert plan.lost == 0
+    assert found.lost(plan) == 30
+
+
+def test_a_plan_is_one_look_at_the_stream(stream: SampleStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What arrives between two looks would count as new in this range and in the next one."""
+    stream.append(traffic(10, 0))
+    position = SampleStream.position
+
+    def busy(self: SampleStream, domain: str) -> StreamPosition:
+        found = position(self, domain)
+        self.append(traffic(5, 1))
+        return found
+
+    monkeypatch.setattr(SampleStream, "position", busy)
+    plan = make_plan(stream, "default", {})
+    assert (plan.new_entries, plan.last_ordinal, plan.new_tokens) == (10, 10, 100)
