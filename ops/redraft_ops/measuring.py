@@ -5,7 +5,7 @@ demo.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,18 +30,22 @@ class Measured:
 def measure_versions(stack: Stack, domain: str, versions: Sequence[int | None]) -> list[Measured]:
     """Measure drafts on the same held-out samples of the whole stream, which no round trains on.
 
-    Raises UsageError where the stream holds no such sample, and what the registry and the adapter reader
-    raise.
+    Raises UsageError where the stream holds no such sample that can be measured, and what the registry and
+    the adapter reader raise.
     """
     from redraft_models.adapter import read_adapter
     from redraft_models.loading import load_draft
     from redraft_models.serving_weights import ServingWeights
-    from redraft_trainer.measure import measure
+    from redraft_trainer.data import build_examples
+    from redraft_trainer.measure import report, score
 
     settings = stack.settings
     draft, tokenizer, target, tokens = load_draft(settings.models, settings.cache_dir)
+    longest = min(settings.models.max_model_len, draft.window or settings.models.max_model_len)
     samples = heldout_samples(stack, domain, target, tokens)
-    if not samples:
+    most = settings.trainer.max_heldout_tokens
+    examples, skipped = build_examples(samples, longest, len(tokenizer), most)
+    if not examples:
         raise UsageError(f"domain {domain} has no held-out sample yet; send it traffic first")
     weights = ServingWeights(draft.module)
     measured = []
@@ -52,25 +56,19 @@ def measure_versions(stack: Stack, domain: str, versions: Sequence[int | None]) 
             with tempfile.TemporaryDirectory() as folder:
                 path = stack.registry().download(domain, version, Path(folder) / "version")
                 weights.apply(read_adapter(path, draft.module, draft.fingerprint))
-        report = measure(
-            draft.module,
-            samples,
-            len(tokenizer),
-            max_length=settings.models.max_model_len,
-            max_tokens=settings.trainer.max_heldout_tokens,
-        )
-        measured.append(Measured(version, report))
+        scores = score(draft.module, examples, len(tokenizer))
+        measured.append(Measured(version, report(examples, scores, skipped)))
     return measured
 
 
-def heldout_samples(stack: Stack, domain: str, target: str, tokenizer: str) -> list[Sample]:
-    """The samples of the gate's own prompts, oldest first."""
-    from redraft_trainer.data import split
+def heldout_samples(stack: Stack, domain: str, target: str, tokenizer: str) -> Iterator[Sample]:
+    """The samples of the gate's own prompts, oldest first, as they are read."""
+    from redraft_trainer.split import split
 
     trainer = stack.settings.trainer
     read = stack.stream().read(domain, None, None, expected_target=target, expected_tokenizer=tokenizer)
     parts = (trainer.holdout_percent, trainer.validation_percent)
-    return [sample for _, sample in read if split(sample, *parts) == "heldout"]
+    return (sample for _, sample in read if split(sample, *parts) == "heldout")
 
 
 def paired_gain(before: MeasureReport, after: MeasureReport, confidence: float) -> Interval:

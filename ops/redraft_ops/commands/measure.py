@@ -26,12 +26,13 @@ def measure(
     with.
     """
     from redraft_ops.measuring import measure_versions
+    from redraft_ops.processes import sigterm_as_exit
     from redraft_ops.settings import load_settings
     from redraft_ops.stack import open_stack
 
     settings = load_settings()
     name = domain or settings.default_domain
-    with open_stack(settings) as stack:
+    with sigterm_as_exit(), open_stack(settings) as stack:
         stack.require_redis()
         versions = _versions(stack, name, draft)
         measured = measure_versions(stack, name, versions)
