@@ -18,7 +18,7 @@ Cursor = tuple[str | None, int]
 
 
 class LossMeter:
-    """Compares each domain's stream with its cursor (the newest version's tags), every `period_seconds`.
+    """Compares each domain's stream with its cursor (the tags of the newest version that a round made), every `period_seconds`.
 
     A cursor's loss starts again at zero when a round moves it, so the increases are added up.
     """
@@ -63,8 +63,8 @@ class LossMeter:
                 return
 
     def _measure(self, domain: str) -> None:
-        newest = self._registry.newest(domain)
-        tags = newest.tags if newest is not None else {}
+        trained = self._registry.cursor(domain)
+        tags = trained.tags if trained is not None else {}
         ordinal = tags.get("stream_last_ordinal", "0")
         cursor = (tags.get("stream_last_id") or None, int(ordinal) if ordinal.isdigit() else 0)
         lost = self._stream.backlog(domain, *cursor).lost

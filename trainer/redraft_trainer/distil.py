@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -117,7 +118,10 @@ def _with_lora(draft_module: PreTrainedModel, settings: TrainerSettings, start: 
         lora_dropout=settings.lora_dropout,
         target_modules="all-linear",
     )
-    model = get_peft_model(draft_module, config)
+    with warnings.catch_warnings():
+        # peft asks the model for a name that transformers is about to drop.
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
+        model = get_peft_model(draft_module, config)
     if start is not None:
         load_into_peft(model, start)
     return model.eval()

@@ -11,6 +11,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
+from redraft_serving.http.context import Context
 from redraft_serving.http.domains import DOMAIN_HEADER
 from redraft_serving.http.errors import BadRequest, Unavailable
 from redraft_serving.http.faces import Face
@@ -18,7 +19,6 @@ from redraft_serving.http.fields import refuse_unsupported
 from redraft_serving.http.generation import Generation
 from redraft_serving.http.sampling import check_amount, requests_of
 from redraft_serving.http.schemas import GenerationBody
-from redraft_serving.http.served import Context
 from redraft_serving.http.streaming import ClientGone, EventStream, answer_or_gone, event, guarded
 from redraft_serving.http.usage import metrics_of, usage_of
 

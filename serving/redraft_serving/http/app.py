@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from redraft_serving.engine.interface import Engine
 from redraft_serving.http import generate, service
+from redraft_serving.http.context import Context
 from redraft_serving.http.domains import Domains
 from redraft_serving.http.errors import install_error_handlers
 from redraft_serving.http.latency import Latencies
@@ -14,7 +15,7 @@ from redraft_serving.http.logprobs import TokenTexts
 from redraft_serving.http.metrics import EngineCollector, LoopCounters, install_metrics
 from redraft_serving.http.middleware import ApiKeyMiddleware, BodyLimitMiddleware, RequestIdMiddleware
 from redraft_serving.http.prompts import PromptReader
-from redraft_serving.http.served import Context, ServedModel
+from redraft_serving.http.served import ServedModel
 from redraft_serving.settings import ServingSettings
 
 

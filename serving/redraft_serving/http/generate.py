@@ -6,9 +6,9 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from redraft_serving.http.answering import answer, check_request
+from redraft_serving.http.context import ContextDep
 from redraft_serving.http.faces import ChatFace, CompletionFace
 from redraft_serving.http.schemas import ChatBody, CompletionBody
-from redraft_serving.http.served import ContextDep
 
 router = APIRouter()
 

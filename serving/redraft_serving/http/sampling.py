@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from redraft_serving.engine.interface import GenerationRequest, SamplingParams
+from redraft_serving.http.context import Context
 from redraft_serving.http.errors import BadRequest
 from redraft_serving.http.schemas import ChatBody, CompletionBody, GenerationBody
-from redraft_serving.http.served import Context
 
 _LEAST_TOP_P = 1e-9
 """top_p 0 means the best token alone; a law cut at exactly 0 would keep nothing."""

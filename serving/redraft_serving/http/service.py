@@ -9,10 +9,11 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
+from redraft_serving.http.context import ContextDep
 from redraft_serving.http.drafts import draft_card, known_drafts
 from redraft_serving.http.errors import BadRequest
 from redraft_serving.http.schemas import DetokenizeBody, TokenizeBody
-from redraft_serving.http.served import ContextDep, ServedModel
+from redraft_serving.http.served import ServedModel
 
 router = APIRouter()
 
