@@ -18,7 +18,9 @@ Cursor = tuple[str | None, int]
 
 
 class LossMeter:
-    """Compares each domain's stream with its cursor (the tags of the newest version that a round made), every `period_seconds`.
+    """Compares each domain's stream with its cursor every `period_seconds`.
+
+    The cursor is the tags of the newest version that a round made.
 
     A cursor's loss starts again at zero when a round moves it, so the increases are added up.
     """
