@@ -15,21 +15,21 @@ class DemoPlan:
     domain: str = "stdlib-docstrings"
     seed: int = 0
 
-    prompts: int = 280
+    prompts: int = 150
     """Requests answered by the base draft; they are what the first round learns from."""
-    fresh_prompts: int = 64
+    fresh_prompts: int = 40
     """Requests answered after the last swap."""
     clients: int = 8
-    max_tokens: int = 64
+    max_tokens: int = 48
     temperature: float = 0.0
-    prompt_characters: tuple[int, int] = (120, 700)
+    prompt_characters: tuple[int, int] = (100, 420)
     """Shortest and longest source of a function that is asked about."""
 
-    probes: int = 8
+    probes: int = 6
     """Prompts sent one at a time, three times: speculation off, base draft, new draft. They are never
     captured.
     """
-    probe_tokens: int = 48
+    probe_tokens: int = 40
     greedy_checks: int = 4
     """Probes whose text is compared with a plain greedy loop over the target."""
 
@@ -43,9 +43,13 @@ class DemoPlan:
     swap_seconds: float = 60.0
     swap_tail_seconds: float = 3.0
     """How long the streams run on after the swap."""
-    num_speculative_tokens: int = 3
-    trainer: dict[str, Any] = field(default_factory=lambda: {"max_steps": 120, "eval_every": 20})
-    gate: dict[str, Any] = field(default_factory=dict)
+    num_speculative_tokens: int = 2
+    trainer: dict[str, Any] = field(
+        default_factory=lambda: {"max_steps": 80, "eval_every": 20, "holdout_percent": 25}
+    )
+    gate: dict[str, Any] = field(
+        default_factory=lambda: {"min_heldout_requests": 20, "min_heldout_tokens": 600}
+    )
     models: dict[str, Any] = field(default_factory=dict)
 
 

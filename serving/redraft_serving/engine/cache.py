@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
@@ -106,6 +107,8 @@ class SlotCache:
         A position outside 0..max_len-1 marks padding. Every position up to a token's own is attended to, so
         the slot must hold what came before it.
         """
+        wanted = tokens_BT.shape[1]
+        tokens_BT, positions_BT = self._padded(tokens_BT, positions_BT)
         inside = (positions_BT >= 0) & (positions_BT < self.bin)
         places_BT = torch.where(inside, positions_BT, self.bin)
         length = int(torch.where(inside, positions_BT, 0).max()) + 1
@@ -120,7 +123,13 @@ class SlotCache:
             logits_to_keep=logits_to_keep,
         )
         logits: Tensor = output.logits
-        return logits
+        return logits[:, -wanted:]
+
+    def _padded(self, tokens_BT: Tensor, positions_BT: Tensor) -> tuple[Tensor, Tensor]:
+        """The same batch with padding in front where that makes it cheaper, never dearer than it was."""
+        extra = _cheaper_length(*tokens_BT.shape) - tokens_BT.shape[1] if self.device.type == "cpu" else 0
+        front = (extra, 0)
+        return pad(tokens_BT, front), pad(positions_BT, front, value=-1)
 
     def _aim(self, slots: Sequence[int], places_BT: Tensor, length: int) -> None:
         index = torch.tensor(slots, device=self.device)
@@ -151,6 +160,16 @@ class SlotCache:
         """Memory of one slot over all layers, once allocated."""
         used = (t for layer in self.layers if layer.is_initialized for t in (layer.keys, layer.values))
         return sum(t.numel() * t.element_size() for t in used) // self.slots
+
+
+def _cheaper_length(rows: int, length: int) -> int:
+    """T' >= T of a batch [B, T]: on CPUs a matrix times 2, 3, 5, 6 or 7 rows takes longer than times 4 or 8.
+
+    With MKL up to four times as long for an output head; see docs/benchmarks.md.
+    """
+    while 1 < rows * length < 8 and rows * length % 4:
+        length += 1
+    return length
 
 
 def _mask(attended: Tensor, model: PreTrainedModel) -> Tensor:
