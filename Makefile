@@ -44,8 +44,8 @@ docs: $(BUILT) ## renew the generated parts of README.md
 
 test: check test-fast ## checks and every test on toy models, under 10 minutes
 
-test-fast: $(BUILT) ## tests on toy models, without the checks
-	$(PYTEST) -m 'not slow'
+test-fast: $(BUILT) ## tests on toy models, without the checks: two files at a time
+	$(PYTEST) -m 'not slow' -n 2 --dist loadfile
 
 test-slow: $(BUILT) ## tests on the real target
 	$(PYTEST) -m slow

@@ -125,7 +125,7 @@ def write_picture(result: DemoResult, path: Path) -> None:
         )
     left.set(title="Acceptance (95 % interval)", xlim=(-0.5, 1.5), ylim=(0, 1), ylabel="accepted / tested")
     left.set_xticks([0, 1], [f"before\n{result.before.name}", f"after\n{result.after.name}"])
-    left.legend(frameon=False, loc="lower right")
+    left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False)
     left.grid(axis="y", alpha=0.3)
     speeds = [result.off, result.before.speed, result.after.speed]
     bars = right.bar(
@@ -134,6 +134,7 @@ def write_picture(result: DemoResult, path: Path) -> None:
         color=["#9aa5b1", "#1f4e8c", "#2e7d32"],
     )
     right.bar_label(bars, fmt="%.1f")
+    right.margins(y=0.15)
     right.set(title="Tokens per second, one stream")
     right.grid(axis="y", alpha=0.3)
     figure.savefig(path, dpi=120, facecolor="white")
