@@ -25,7 +25,10 @@ TEXTS = {
     "lora_alpha": "Scale of the adapter is lora_alpha / rank.",
     "lora_dropout": "Dropout of the adapter while it trains.",
     "batch_size": "Sequences per step and process.",
-    "loss": "On the logged top-k with its tail: forward_kl, reverse_kl, jsd, total_variation, cross_entropy.",
+    "loss": (
+        "forward_kl, reverse_kl, jsd or total_variation on the logged top-k with its tail; "
+        "cross_entropy on the emitted token."
+    ),
     "mixed_precision": "no, bf16 or fp16; what was used is recorded as precision_effective.",
     "warmup_fraction": "Share of the steps that the warm-up takes.",
     "max_grad_norm": "Gradients are clipped to this norm.",

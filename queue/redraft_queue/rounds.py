@@ -23,6 +23,7 @@ from redraft_queue.errors import LockHeld, RoundInterrupted, StreamUnavailable
 logger = logging.getLogger(__name__)
 
 _PROGRESS_EVERY_SECONDS = 1.0
+_LOG_EVERY_SECONDS = 15.0
 
 Progress = Callable[[Mapping[str, Any]], None]
 RunRound = Callable[[str, str, bool, Progress], Mapping[str, Any]]
@@ -127,7 +128,7 @@ class _Progress:
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._reported = float("-inf")
+        self._reported = self._logged = float("-inf")
         self.interrupted = False
 
     def __call__(self, update: Mapping[str, Any]) -> None:
@@ -138,6 +139,10 @@ class _Progress:
         if now - self._reported < _PROGRESS_EVERY_SECONDS:
             return
         self._reported = now
+        if now - self._logged >= _LOG_EVERY_SECONDS:
+            self._logged = now
+            told = " ".join(f"{key}={value}" for key, value in update.items())
+            logger.info("round %s: %s", self._task.request.id, told)
         try:
             self._task.update_state(state="PROGRESS", meta=dict(update))
         except (redis.RedisError, OSError) as error:

@@ -59,7 +59,9 @@ class GateSettings(BaseModel):
     min_heldout_requests: int = Field(default=30, ge=1)
     min_heldout_tokens: int = Field(default=1000, ge=1)
     max_regression: float = Field(default=0.02, ge=0)
-    """Most acceptance that another domain served by the same adapter may lose."""
+    """Most acceptance that another domain served by the same adapter may lose; at present an adapter serves
+    one domain, so nothing is compared.
+    """
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
 
     @model_validator(mode="after")

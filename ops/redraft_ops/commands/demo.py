@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -45,7 +47,9 @@ def demo(
 def mlflow_command(folder: Path) -> str:
     """The command that opens MLflow's UI on the demo's data."""
     data = folder / "data" / "mlflow"
-    return (
-        f"mlflow server --backend-store-uri sqlite:///{data / 'mlflow.db'} "
-        f"--artifacts-destination {data / 'artifacts'} --port 5000"
-    )
+    # `make demo` activates no environment, so a bare `mlflow` would not be found.
+    beside = Path(sys.executable).with_name("mlflow")
+    program = str(beside) if beside.is_file() else "mlflow"
+    store, artifacts = f"sqlite:///{data / 'mlflow.db'}", str(data / "artifacts")
+    options = ["--backend-store-uri", store, "--artifacts-destination", artifacts, "--port", "5000"]
+    return shlex.join([program, "server", *options])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
+from redraft_ops.commands.demo import mlflow_command
 from redraft_ops.demo.oracle import GreedyText, all_equal
 from redraft_ops.demo.plan import DemoPlan
 from redraft_ops.demo.setup import choose_prompts, prepare
@@ -61,3 +63,9 @@ def test_only_an_earlier_demo_is_emptied(tmp_path: Path) -> None:
     (other / "file").touch()
     with pytest.raises(UsageError):
         prepare(other)
+
+
+def test_the_command_for_mlflow_can_be_typed_without_an_environment(tmp_path: Path) -> None:
+    words = shlex.split(mlflow_command(tmp_path / "two words"))
+    assert Path(words[0]).is_file()
+    assert f"sqlite:///{tmp_path}/two words/data/mlflow/mlflow.db" in words

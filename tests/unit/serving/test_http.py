@@ -446,12 +446,36 @@ def test_a_worker_that_stops_takes_no_more(
         assert client.get("/health").status_code == 200
 
 
+METRICS = (
+    *(f"vllm:spec_decode_num_{name}_total" for name in ("drafts", "draft_tokens", "accepted_tokens")),
+    "vllm:spec_decode_num_accepted_tokens_per_pos_total",
+    *(
+        f"redraft_{name}_total"
+        for name in ("tested_tokens", "emitted_tokens", "samples_dropped", "samples_lost")
+    ),
+    *(f"redraft_{name}" for name in ("requests_running", "requests_waiting", "draft_version", "swaps_total")),
+)
+DRAFT_KEYS = {
+    *(
+        "domain",
+        "version",
+        "base_draft_fingerprint",
+        "target_fingerprint",
+        "tokenizer_fingerprint",
+        "adapter",
+    ),
+    *("rounds", "proposed", "tested", "accepted", "emitted", "acceptance_rate"),
+    *("num_speculative_tokens", "state"),
+}
+
+
 def test_fresh_worker_has_numbers_but_no_rates(client: httpx.Client) -> None:
     """No division by zero, no NaN."""
     metrics = client.get("/metrics").text
-    assert "vllm:spec_decode_num_drafts_total" in metrics
+    assert [name for name in METRICS if f"# TYPE {name} " not in metrics] == []
     assert "nan" not in metrics.lower()
     (draft,) = client.get("/v1/drafts").json()["data"]
+    assert set(draft) >= DRAFT_KEYS
     assert (draft["version"], draft["acceptance_rate"], draft["adapter"]) == ("base", None, None)
     assert client.get("/load").json() == {"server_load": 0}
     assert client.get("/version").json()["version"]
