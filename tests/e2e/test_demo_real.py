@@ -28,6 +28,7 @@ def test_the_draft_gets_measurably_better_on_its_own_traffic(
     assert found["greedy_equal"] is True
     assert found["gain"] >= 0.10
     assert found["gain_ci_low"] > 0.05
-    # Measured and live acceptance are of the same thing; the traffic of the two sides differs a little.
-    assert abs(found["acceptance_rate_before"] - found["live_acceptance_rate_before"]) < 0.05
-    assert abs(found["acceptance_rate_after"] - found["live_acceptance_rate_after"]) < 0.05
+    # Measured and live acceptance are of the same thing on other prompts: their difference has a standard
+    # deviation of about 0.02 after the swap, so four of them (false alarm 6e-5).
+    assert abs(found["acceptance_rate_before"] - found["live_acceptance_rate_before"]) < 0.08
+    assert abs(found["acceptance_rate_after"] - found["live_acceptance_rate_after"]) < 0.08

@@ -19,7 +19,7 @@ COLUMNS = ("name", "tokens_per_second", "ratio_to_assisted", "acceptance_rate", 
 
 def main(
     prompts: Annotated[int, typer.Option(min=1, help="Prompts, each answered once by every runner.")] = 12,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of each answer.")] = 64,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 64,
     k: Annotated[int, typer.Option(min=1, help="Tokens proposed in a round.")] = 3,
     dtype: Annotated[str, typer.Option(help="float32 | bfloat16")] = "float32",
     draft: Annotated[str | None, typer.Option(help="Draft; default: that of the settings.")] = None,
@@ -40,7 +40,7 @@ def main(
         "assisted": generate_runner(pair, max_tokens, k),
     }
     timed = run_interleaved(runners, _prompt_ids(pair, prompts))
-    rows = [_row(name, timed, engines.get(name), max_tokens) for name in runners]
+    rows = [_row(name, timed, engines.get(name)) for name in runners]
     for engine in engines.values():
         engine.close()
     if json:
@@ -66,13 +66,13 @@ def run_interleaved(runners: dict[str, Any], prompts: Sequence[Sequence[int]]) -
     return timed
 
 
-def _row(name: str, timed: dict[str, Any], engine: Any, max_tokens: int) -> dict[str, Any]:
+def _row(name: str, timed: dict[str, Any], engine: Any) -> dict[str, Any]:
     own, other = timed[name], timed["assisted"]
     return {
         "name": name,
-        "tokens_per_second": statistics.median(max_tokens / answer.seconds for answer in own),
+        "tokens_per_second": statistics.median(answer.tokens_per_second for answer in own),
         "ratio_to_assisted": statistics.median(
-            b.seconds / a.seconds for a, b in zip(own, other, strict=True)
+            a.tokens_per_second / b.tokens_per_second for a, b in zip(own, other, strict=True)
         ),
         "acceptance_rate": engine.acceptance_rate if engine else None,
         "equal": all(a.ids == b.ids for a, b in zip(own, timed["generate"], strict=True)),

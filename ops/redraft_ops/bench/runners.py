@@ -18,10 +18,15 @@ from transformers import GenerationConfig
 
 @dataclass(frozen=True)
 class Timed:
-    """One answer: its ids, and the seconds from asking to its end."""
+    """One answer: its ids, an end token included, and the seconds from asking to its end."""
 
     ids: tuple[int, ...]
     seconds: float
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Prompt reading included."""
+        return len(self.ids) / self.seconds
 
 
 Runner = Callable[[Sequence[int]], Timed]
@@ -48,9 +53,7 @@ class EngineRunner:
                 ended.set()
 
         law = SamplingParams(temperature=0.0)
-        request = GenerationRequest(
-            str(self.asked), "bench", tuple(prompt), self.max_tokens, law, ignore_eos=True
-        )
+        request = GenerationRequest(str(self.asked), "bench", tuple(prompt), self.max_tokens, law)
         started = time.perf_counter()
         self.engine.submit(request, receive)
         ended.wait()
@@ -81,7 +84,7 @@ def generate_runner(pair: ModelPair, max_tokens: int, k: int) -> Runner:
             do_sample=False,
         )
         options["assistant_model"] = assistant
-    config = GenerationConfig(do_sample=False, max_new_tokens=max_tokens, eos_token_id=None, pad_token_id=0)
+    config = GenerationConfig(do_sample=False, max_new_tokens=max_tokens, pad_token_id=0)
 
     def run(prompt: Sequence[int]) -> Timed:
         ids = torch.tensor([list(prompt)], device=pair.device)
