@@ -66,7 +66,7 @@ def acceptance_by_position(champion: MeasureReport, candidate: MeasureReport, do
         )
         _rates(axes, f"Acceptance along the answer{_of(domain)}")
         axes.set_xlabel("position in the answer, and tokens measured there")
-        axes.legend(loc="lower right")
+        axes.legend(loc="upper right")
         return figure
 
 
@@ -93,6 +93,8 @@ def acceptance_by_version(points: Sequence[VersionPoint], domain: str = "") -> F
                 label=name,
             )
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if ordered:
+            axes.set_xlim(ordered[0].version - 1, ordered[-1].version + 1)
         _rates(axes, f"Acceptance by version{_of(domain)}")
         axes.set_xlabel("version (each measured on its own round's held-out prompts)")
         axes.legend(loc="lower right")

@@ -225,7 +225,7 @@ class _Round:
             "validation_status": "pending",
         }
         self._check_lock()
-        number = self.registry.register(self.domain, run_id, tags, decision.reason)
+        number = self.registry.register(self.domain, run_id, tags)
         return self.registry.version(self.domain, number)
 
     def _finish(self, info: VersionInfo) -> RoundResult:
