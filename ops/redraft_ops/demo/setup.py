@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import shutil
-import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from redraft_ops.demo.traffic import Prompts
 from redraft_ops.errors import DemoFailed, UsageError
 from redraft_ops.processes import Children
 from redraft_ops.settings import Settings, load_settings
+from redraft_ops.valkey import free_port
 
 MARKER = ".redraft-demo"
 TOY_PROMPT_WORDS = 6
@@ -59,13 +59,6 @@ def demo_settings(plan: DemoPlan, out: Path) -> Settings:
             "gate": plan.gate,
         }
     )
-
-
-def free_port() -> int:
-    """A port of the loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def start_processes(plan: DemoPlan, settings: Settings, children: Children) -> Client:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,19 @@ def test_users_share_one_server_and_the_last_one_stops_it(tmp_path: Path) -> Non
     other.send_signal(signal.SIGINT)
     other.wait(15)
     assert not answers(url)
+
+
+@pytest.mark.integration
+def test_folders_that_start_at_once_get_servers_of_their_own(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        started = list(pool.map(user, [tmp_path / str(number) for number in range(4)]))
+    try:
+        assert len({url for _, url in started}) == 4
+        assert all(answers(url) for _, url in started)
+    finally:
+        for process, _ in started:
+            process.terminate()
+            process.wait(15)
 
 
 @pytest.mark.integration
