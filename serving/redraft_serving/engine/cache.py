@@ -155,12 +155,6 @@ class SlotCache:
                 layer.keys[slot] = 0
                 layer.values[slot] = 0
 
-    @property
-    def bytes_per_slot(self) -> int:
-        """Memory of one slot over all layers, once allocated."""
-        used = (t for layer in self.layers if layer.is_initialized for t in (layer.keys, layer.values))
-        return sum(t.numel() * t.element_size() for t in used) // self.slots
-
 
 def _cheaper_length(rows: int, length: int) -> int:
     """T' >= T of a batch [B, T]: on CPUs a matrix times 2, 3, 5, 6 or 7 rows takes longer than times 4 or 8.

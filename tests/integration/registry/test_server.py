@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -15,14 +14,9 @@ from pathlib import Path
 import pytest
 from redraft_models.errors import AdapterRejected, RegistryError, RegistryUnavailable
 from redraft_models.registry import Registry
+from redraft_ops.valkey import free_port
 
 pytestmark = pytest.mark.integration
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ import pytest
 import torch
 from redraft_models.adapter import adaptable_linears, write_adapter
 from redraft_models.registry import Registry
+from redraft_ops.valkey import free_port
 from redraft_queue.events import ChampionMoved, publish_champion
 from redraft_queue.heartbeat import heartbeats
 from redraft_queue.records import Sample
@@ -79,11 +79,6 @@ def register(
 def serving(worker: Worker, domain: str = "default") -> Any:
     drafts = worker.http.get("/v1/drafts").json()["data"]
     return next((draft for draft in drafts if draft["domain"] == domain), None)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def test_samples_of_finished_answers(start: Start, redis_url: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 from redraft_models.settings import ModelSettings
+from redraft_ops.valkey import free_port
 from redraft_queue.settings import QueueSettings
 from redraft_queue.stream import SampleStream, connect
 from redraft_serving.errors import CannotListen
@@ -37,11 +38,6 @@ run(WorkerConfig(
     queue=QueueSettings(), cache_dir=Path(cache), redis_url=redis_url,
 ))
 """
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def wait_until_ready(url: str) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from redraft_ops.valkey import free_port
 from redraft_queue.records import Sample, ids_to_bytes
 from redraft_queue.settings import QueueSettings
 from redraft_queue.stream import SampleStream, connect
@@ -93,11 +93,6 @@ def test_a_sample_that_cannot_be_written_is_dropped_alone(capture: Capture, redi
     wait_for(lambda: capture.written == 2)
     assert capture.dropped == {"invalid": 1}
     assert ids_in(stream_at(redis_url)) == ["r1", "r3"]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def test_redis_away_then_back(tmp_path: Path) -> None:
