@@ -184,7 +184,7 @@ def _variables(section: BaseModel, prefix: str) -> Iterator[tuple[str, str]]:
             yield from _variables(value, f"{variable}__")
         elif isinstance(value, SecretStr):
             yield variable, value.get_secret_value()
-        elif isinstance(value, (list, dict)):
+        elif isinstance(value, (list, tuple, dict)):
             yield variable, json.dumps(value)
         elif value is not None:
             yield variable, str(value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 
@@ -22,8 +24,19 @@ class ServingSettings(BaseModel):
     max_waiting: int = Field(
         default=64, ge=0, description="Choices that may wait for a slot; beyond it, 429."
     )
-    num_speculative_tokens: int = Field(
-        default=3, ge=0, le=64, description="Tokens that the draft proposes in a round; 0 is plain decoding."
+    num_speculative_tokens: Literal["auto"] | Annotated[int, Field(ge=0, le=64)] = Field(
+        default="auto",
+        description="Tokens proposed in a round: chosen by measurement, or fixed; 0 is plain decoding.",
+    )
+    max_speculative_tokens: int = Field(default=8, ge=1, le=64, description='Most that "auto" proposes.')
+    proposers: tuple[Literal["draft", "ngram", "prediction"], ...] = Field(
+        default=("draft", "ngram", "prediction"), description="How tokens may be guessed."
+    )
+    prefill_chunk: int = Field(
+        default=128, ge=16, description="Prompt tokens read between two rounds while others generate."
+    )
+    prefix_cache_mb: int = Field(
+        default=256, ge=0, description="MiB that keep beginnings of prompts for reuse; 0 switches it off."
     )
     max_n: int = Field(default=16, ge=1, description="Largest `n` of one request.")
     max_prompts: int = Field(default=128, ge=1, description="Prompts in one completions request.")

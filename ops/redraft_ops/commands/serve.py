@@ -15,7 +15,9 @@ def serve(
         Text, typer.Option(help='Model to serve: "default", hub id, folder or .gguf file.')
     ] = None,
     draft: Annotated[Text, typer.Option(help='Model that proposes, or "none" for plain decoding.')] = None,
-    num_speculative_tokens: Annotated[Number, typer.Option(help="Tokens proposed per round.")] = None,
+    num_speculative_tokens: Annotated[
+        Text, typer.Option(help='Tokens proposed per round: "auto", or a number.')
+    ] = None,
     host: Annotated[Text, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[Number, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
     served_model_name: Annotated[Text, typer.Option(help="Model id that clients name.")] = None,

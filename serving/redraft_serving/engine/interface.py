@@ -13,6 +13,8 @@ from typing import Protocol
 
 from redraft_models.adapter import Adapter
 
+from redraft_serving.policy.types import PolicyReport, Setting
+
 
 class EngineError(Exception):
     """Root of what an engine raises."""
@@ -65,8 +67,11 @@ class GenerationRequest:
     """How many alternatives to report per token besides the token itself; None = no log-probabilities."""
     capture: bool = True
     """False: no Sample is made of this request (`store: false`)."""
-    speculate: bool = True
-    """False: plain decoding for this request (K = 0)."""
+    num_speculative_tokens: Setting | None = None
+    """Tokens to propose per round, 0 for plain decoding, "auto" for the policy's choice; None: the domain's
+    setting."""
+    prediction_ids: tuple[int, ...] = ()
+    """What the client expects the answer to be (OpenAI's predicted outputs)."""
     choice: int = 0
     """Index of this choice in its request."""
 
@@ -95,6 +100,14 @@ class RequestStatistics:
     queue_seconds: float = 0.0
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
+    cached_tokens: int = 0
+    """Prompt tokens whose keys and values were not computed anew."""
+    prediction_accepted: int = 0
+    """Tokens of the client's prediction that appear in the answer because they were accepted."""
+    prediction_rejected: int = 0
+    """Tokens of the client's prediction that were proposed and not accepted."""
+    proposers: Mapping[str, int] = field(default_factory=dict)
+    """Rounds by proposer; plain rounds as "plain"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +156,24 @@ class DraftStatistics:
     checksum: str | None
     adapter: Adapter | None
     num_speculative_tokens: int
+    """Of the last decided round."""
     state: str
-    """speculating | off"""
+    """speculating | off | fixed"""
+    policy: PolicyReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """Bytes that the engine holds. A slot is one row's place in the caches."""
+
+    target: int = 0
+    draft: int = 0
+    """What the draft holds of its own, copies for domains included; shared tensors count as the target's."""
+    slots: int = 0
+    target_cache_per_slot: int = 0
+    draft_cache_per_slot: int = 0
+    prefix_cache: int = 0
+    prefix_cache_limit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +196,11 @@ class EngineStatistics:
     fallback_rows: Mapping[str, int]
     """Rows that fell back to plain decoding, by reason (nonfinite | window)."""
     drafts: tuple[DraftStatistics, ...]
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Time of the inference thread by phase: draft | verify | prefill | rest | idle."""
+    cached_prompt_tokens: int = 0
+    """Prompt tokens that came from the prefix cache."""
+    memory: MemoryReport = field(default_factory=MemoryReport)
 
 
 EmissionSink = Callable[[Emission], None]
@@ -175,7 +209,9 @@ EmissionSink = Callable[[Emission], None]
 class Engine(Protocol):
     """A serving engine. Methods may be called from any thread; sinks are called on the inference thread."""
 
-    num_speculative_tokens: int
+    num_speculative_tokens: Setting
+    """Setting of domains that have none of their own; 0 where no draft and no other proposer is there."""
+    max_speculative_tokens: int
     max_model_len: int
     max_num_seqs: int
 
@@ -193,6 +229,9 @@ class Engine(Protocol):
 
         A future that is cancelled says that the swap found no place in time and never will.
         """
+
+    def configure(self, domain: str, num_speculative_tokens: Setting | None) -> None:
+        """Change a domain's setting from the next round on; None: back to the worker's own."""
 
     def statistics(self) -> EngineStatistics:
         """A consistent snapshot."""

@@ -31,6 +31,7 @@ from redraft_serving.engine.ledger import Ledger
 from redraft_serving.engine.proposer import NoProposer, PreparedSwap, Proposer
 from redraft_serving.engine.round import Rounds
 from redraft_serving.engine.rows import Row, new_row
+from redraft_serving.policy.types import Setting
 from redraft_serving.settings import ServingSettings
 from redraft_serving.text import TextStream
 
@@ -49,7 +50,9 @@ class LocalEngine:
         self.pair = pair
         self.max_model_len = pair.max_model_len
         self.max_num_seqs, self.max_waiting = settings.max_num_seqs, settings.max_waiting
-        self.num_speculative_tokens = settings.num_speculative_tokens if pair.draft else 0
+        self.num_speculative_tokens: Setting = settings.num_speculative_tokens if pair.draft else 0
+        self.max_speculative_tokens = settings.max_speculative_tokens
+        self._settings: dict[str, Setting] = {}
         self.proposer = _proposer(pair, settings.max_num_seqs)
         self.ledger = Ledger()
         self.batch = Batch(pair, self._rounds(), self.ledger, settings.capture_top_k, on_sample)
@@ -69,8 +72,11 @@ class LocalEngine:
             max_len=self.max_model_len,
             vocab_size=self.pair.vocab_size,
             ends=self.pair.eos_token_ids,
-            num_speculative_tokens=self.num_speculative_tokens,
+            num_speculative_tokens=self._fixed(),
         )
+
+    def _fixed(self) -> int:
+        return 3 if self.num_speculative_tokens == "auto" else self.num_speculative_tokens
 
     # The interface, on any thread.
 
@@ -133,7 +139,14 @@ class LocalEngine:
     def statistics(self) -> EngineStatistics:
         """A consistent snapshot."""
         running, waiting = len(self.batch.rows), len(self._waiting)
-        return self.ledger.snapshot(running, waiting, self.num_speculative_tokens, self.proposer)
+        return self.ledger.snapshot(running, waiting, self._fixed(), self.proposer)
+
+    def configure(self, domain: str, num_speculative_tokens: Setting | None) -> None:
+        """Change a domain's setting from the next round on; None: back to the worker's own."""
+        if num_speculative_tokens is None:
+            self._settings.pop(domain, None)
+        else:
+            self._settings[domain] = num_speculative_tokens
 
     def stop(self) -> None:
         """End the inference thread; requests in flight finish with 'abort'."""

@@ -62,7 +62,7 @@ class Rounds:
             chunk = torch.tensor([prompt[start : start + PREFILL_CHUNK]], device=self.cache.device)
             positions = torch.arange(start, start + chunk.shape[1], device=self.cache.device)[None]
             self.cache.forward(self.target, [row.slot], chunk, positions, logits_to_keep=1)
-        if row.request.speculate:
+        if row.request.num_speculative_tokens != 0:
             self.proposer.admit(row)
 
     def run(self, rows: Sequence[Row]) -> RoundResult:
@@ -93,10 +93,12 @@ class Rounds:
 
     def _limit(self, row: Row) -> int:
         """How many tokens may be drafted so that neither `max_tokens` nor the window is overshot."""
-        if not row.request.speculate or row.plain_reason is not None:
+        asked = row.request.num_speculative_tokens
+        k = self.num_speculative_tokens if asked is None or asked == "auto" else asked
+        if row.plain_reason is not None:
             return 0
         room = min(row.remaining, self.max_len - len(row.tokens)) - 1
-        return max(0, min(self.num_speculative_tokens, room))
+        return max(0, min(k, room))
 
     def _uniforms(self, rows: Sequence[Row], limits: list[int]) -> Tensor:
         """[B, 2K+1]: K to draft, K to accept, one for the last token. Greedy rows draw nothing."""

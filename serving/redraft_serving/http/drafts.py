@@ -12,11 +12,11 @@ from redraft_serving.http.served import ServedModel
 def known_drafts(found: EngineStatistics, engine: Engine, domains: Domains) -> list[DraftStatistics]:
     """The engine's drafts, and for domains that it has not met yet the base draft with all counts zero."""
     met = {draft.domain for draft in found.drafts}
-    state = "speculating" if engine.num_speculative_tokens else "off"
+    setting = engine.num_speculative_tokens
+    state = "speculating" if setting == "auto" else "fixed" if setting else "off"
+    k = 0 if setting == "auto" else setting
     fresh = [
-        DraftStatistics(
-            domain, "base", 0, 0, 0, 0, 0, (), (), None, None, engine.num_speculative_tokens, state
-        )
+        DraftStatistics(domain, "base", 0, 0, 0, 0, 0, (), (), None, None, k, state)
         for domain in domains.names()
         if domain not in met
     ]

@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from redraft_serving.engine.interface import GenerationRequest, SamplingParams
+from redraft_serving.engine.interface import Engine, GenerationRequest, SamplingParams
 from redraft_serving.http.context import Context
 from redraft_serving.http.errors import BadRequest
 from redraft_serving.http.schemas import ChatBody, CompletionBody, GenerationBody
+from redraft_serving.policy.types import Setting
 
 _LEAST_TOP_P = 1e-9
 """top_p 0 means the best token alone; a law cut at exactly 0 would keep nothing."""
@@ -82,7 +83,7 @@ def _shared(body: GenerationBody, context: Context, domain: str) -> dict[str, ob
         "skip_special_tokens": body.skip_special_tokens is not False,
         "top_logprobs": _top_logprobs(body, context.settings.max_logprobs, context.model.vocab_size),
         "capture": body.store is not False,
-        "speculate": _speculate(body.num_speculative_tokens, context.engine.num_speculative_tokens),
+        "num_speculative_tokens": _speculative_tokens(body.num_speculative_tokens, context.engine),
     }
 
 
@@ -155,13 +156,12 @@ def _top_logprobs(body: GenerationBody, most: int, vocab_size: int) -> int | Non
     return None if top is None else min(top, vocab_size)
 
 
-def _speculate(asked: int | None, configured: int) -> bool:
-    if asked is None or asked == configured:
-        return True
-    if asked == 0:
-        return False
-    raise BadRequest(
-        f"num_speculative_tokens is {asked}; a request may switch speculation off with 0, or keep the "
-        f"{configured} of this server.",
-        "num_speculative_tokens",
-    )
+def _speculative_tokens(asked: Setting | None, engine: Engine) -> Setting | None:
+    """What a request asks for; without any proposer there is nothing to ask for but 0."""
+    if isinstance(asked, int) and asked > engine.max_speculative_tokens:
+        raise BadRequest(
+            f"num_speculative_tokens is {asked}; this server proposes at most "
+            f'{engine.max_speculative_tokens}. Send a number up to that, or "auto".',
+            "num_speculative_tokens",
+        )
+    return asked

@@ -116,8 +116,8 @@ class GenerationBody(Body):
     return_token_ids: bool | None = False
     store: bool | None = None
     """false: nothing of this request is kept for training."""
-    num_speculative_tokens: int | None = Field(None, ge=0)
-    """0: plain decoding for this request."""
+    num_speculative_tokens: Literal["auto"] | Annotated[int, Field(ge=0)] | None = None
+    """"auto": as the policy decides; a number: so many per round; 0: plain decoding for this request."""
 
 
 class CompletionBody(GenerationBody):

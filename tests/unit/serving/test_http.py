@@ -35,6 +35,7 @@ from redraft_serving.http.generation import Generation
 from redraft_serving.http.logprobs import TokenTexts
 from redraft_serving.http.sampling import choice_seed
 from redraft_serving.http.served import ServedModel
+from redraft_serving.policy.types import Setting
 from redraft_serving.settings import ServingSettings
 from transformers import PreTrainedTokenizerFast
 
@@ -48,7 +49,8 @@ class ScriptedEngine:
     script: tuple[Emission, ...] = ()
     places: int = 1000
     alive: bool = True
-    num_speculative_tokens: int = 3
+    num_speculative_tokens: Setting = 3
+    max_speculative_tokens: int = 8
     max_model_len: int = 64
     max_num_seqs: int = 8
     submitted: list[GenerationRequest] = field(default_factory=list)
@@ -72,6 +74,8 @@ class ScriptedEngine:
 
     def cancel(self, request_id: str) -> None:
         self.cancelled.append(request_id)
+
+    def configure(self, domain: str, num_speculative_tokens: Setting | None) -> None: ...
 
     def swap(self, domain: str, adapter: Adapter | None, version: int | str) -> Future[SwapResult]:
         raise NotImplementedError
@@ -168,7 +172,7 @@ def test_options_reach_the_engine(client: httpx.Client, engine: ScriptedEngine) 
     )
     request = engine.submitted[0]
     assert (request.prompt_ids, request.max_tokens, request.domain) == ((3, 4), 16, "law")
-    assert (request.capture, request.speculate, request.stop) == (False, False, ("x",))
+    assert (request.capture, request.num_speculative_tokens, request.stop) == (False, 0, ("x",))
     sampling = request.sampling
     assert (sampling.top_k, sampling.min_p, sampling.logit_bias) == (0, 0.1, {4: 2})
     assert 0 < sampling.top_p < 1e-6
@@ -215,7 +219,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"min_tokens": 17}, "min_tokens"),
     ({"logprobs": 21}, "logprobs"),
     ({"stream_options": {"include_usage": True}}, "stream_options"),
-    ({"num_speculative_tokens": 2}, "num_speculative_tokens"),
+    ({"num_speculative_tokens": 9}, "num_speculative_tokens"),
+    ({"num_speculative_tokens": -1}, "num_speculative_tokens"),
+    ({"num_speculative_tokens": "many"}, "num_speculative_tokens"),
     ({"best_of": 2}, "best_of"),
     ({"suffix": "x"}, "suffix"),
     ({"echo": True}, "echo"),

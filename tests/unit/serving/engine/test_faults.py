@@ -143,7 +143,7 @@ def test_capture_is_left_out_where_asked(pair: ModelPair, run_engine: Serve) -> 
     served = run_engine(pair, num_speculative_tokens=3)
     served.ask(PROMPT, 8, capture=False).wait()
     assert not served.samples
-    served.ask(PROMPT, 8, speculate=False).wait()
+    served.ask(PROMPT, 8, num_speculative_tokens=0).wait()
     assert set(served.samples[0].outcome) == {"plain"}
 
 
