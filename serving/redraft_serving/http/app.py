@@ -6,7 +6,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from redraft_serving.engine.interface import Engine
-from redraft_serving.http import generate, service
+from redraft_serving.http import generate, service, speculation
 from redraft_serving.http.context import Context
 from redraft_serving.http.domains import Domains
 from redraft_serving.http.errors import install_error_handlers
@@ -42,6 +42,7 @@ def build_app(
     registry.register(EngineCollector(engine, model.name, domains, counters or LoopCounters()))
     app.include_router(generate.router)
     app.include_router(service.router)
+    app.include_router(speculation.router)
     install_metrics(app, registry)
     install_error_handlers(app)
     if settings.api_key is not None:

@@ -3,6 +3,7 @@
 ApiError
 ├── BadRequest        400  a field has a wrong or unsupported value; `param` names it
 ├── ModelNotFound     404
+├── DomainNotFound    404
 ├── QueueFull         429  with Retry-After
 ├── Unavailable       503  the engine is dead or stopping
 └── GenerationFailed  500  the engine could not go on with this request
@@ -11,7 +12,7 @@ ApiError
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -23,6 +24,8 @@ from starlette.exceptions import HTTPException
 logger = logging.getLogger(__name__)
 
 REQUEST_ID_HEADER = "X-Request-Id"
+_NAMED = 8
+"""Domains that an error names."""
 
 
 class ApiError(Exception):
@@ -67,6 +70,19 @@ class ModelNotFound(ApiError):
         super().__init__(
             f"The model {asked!r:.200} does not exist here; this worker serves {served!r}.", "model"
         )
+
+
+class DomainNotFound(ApiError):
+    """The path names a domain that this worker hasn't met."""
+
+    status = 404
+    type = "invalid_request_error"
+    code = "domain_not_found"
+
+    def __init__(self, asked: str, known: Sequence[str]) -> None:
+        more = ", ..." if len(known) > _NAMED else ""
+        names = ", ".join(known[:_NAMED])
+        super().__init__(f"The domain {asked!r:.80} is not known here; known are {names}{more}.", "domain")
 
 
 class QueueFull(ApiError):

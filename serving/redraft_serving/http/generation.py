@@ -32,6 +32,15 @@ class Output:
     finish_reason: str | None = None
     stop_reason: str | int | None = None
     statistics: RequestStatistics | None = None
+    gaps: list[float] = field(default_factory=list)
+    """Seconds between arrivals of tokens. Those of one round arrive together: one gap per round."""
+    last_arrival: float | None = None
+
+    def arrive(self, now: float) -> None:
+        """Tokens are here."""
+        if self.last_arrival is not None:
+            self.gaps.append(now - self.last_arrival)
+        self.last_arrival = now
 
     def add(self, emission: Emission) -> None:
         """Append one round."""
@@ -99,6 +108,7 @@ class Generation:
             if emission.token_ids:
                 self.last_token = time.monotonic()
                 self.first_token = self.first_token or self.last_token
+                self.outputs[index].arrive(self.last_token)
             self.outputs[index].add(emission)
             if emission.finish_reason is not None:
                 self._running -= 1

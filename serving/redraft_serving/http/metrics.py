@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 
 from fastapi import FastAPI
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from redraft_serving.engine.interface import Engine, EngineStatistics
 from redraft_serving.http.domains import Domains
 from redraft_serving.http.drafts import known_drafts
+from redraft_serving.http.families import counter, gauge
+from redraft_serving.http.metrics_memory import memory_families
+from redraft_serving.http.metrics_policy import policy_families
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class EngineCollector(Collector):
         yield from self._vllm(found)
         yield from self._ours(found)
         yield from self._drafts(found)
+        yield from memory_families(found.memory)
         yield from self._training_loop()
 
     def describe(self) -> Iterable[Metric]:
@@ -57,71 +61,60 @@ class EngineCollector(Collector):
             "vllm:spec_decode_num_accepted_tokens": ("Proposed tokens accepted.", found.accepted),
             "vllm:prompt_tokens": ("Prompt tokens processed.", found.prompt_tokens),
             "vllm:generation_tokens": ("Tokens emitted.", sum(found.emitted.values())),
+            "vllm:prompt_tokens_cached": ("Prompt tokens not computed.", found.cached_prompt_tokens),
+            "vllm:prefix_cache_queries": ("Prompt tokens looked up in the prefix cache.", _looked_up(found)),
+            "vllm:prefix_cache_hits": ("Prompt tokens found there.", found.cached_prompt_tokens),
         }
         for name, (text, value) in counters.items():
-            yield _counter(name, text, [(self._labels, value)])
+            yield counter(name, text, [(self._labels, value)])
         positions = [
             ({**self._labels, "position": str(position)}, value)
             for position, value in enumerate(found.accepted_per_position)
         ]
         text = "Accepted tokens by position in the proposal."
-        yield _counter("vllm:spec_decode_num_accepted_tokens_per_pos", text, positions)
+        yield counter("vllm:spec_decode_num_accepted_tokens_per_pos", text, positions)
         finished = [
             ({**self._labels, "finished_reason": key}, value) for key, value in found.finished.items()
         ]
-        yield _counter("vllm:request_success", "Finished choices.", finished)
-        yield _gauge("vllm:num_requests_running", "Choices that generate.", [(self._labels, found.running)])
-        yield _gauge("vllm:num_requests_waiting", "Choices that wait.", [(self._labels, found.waiting)])
+        yield counter("vllm:request_success", "Finished choices.", finished)
+        yield gauge("vllm:num_requests_running", "Choices that generate.", [(self._labels, found.running)])
+        yield gauge("vllm:num_requests_waiting", "Choices that wait.", [(self._labels, found.waiting)])
 
     def _ours(self, found: EngineStatistics) -> Iterator[Metric]:
-        yield _counter("redraft_tested_tokens", "Proposed tokens compared.", [({}, found.tested)])
+        yield counter("redraft_tested_tokens", "Proposed tokens compared.", [({}, found.tested)])
         positions = [({"position": str(at)}, value) for at, value in enumerate(found.tested_per_position)]
-        yield _counter("redraft_tested_tokens_per_pos", "Compared tokens by position.", positions)
+        yield counter("redraft_tested_tokens_per_pos", "Compared tokens by position.", positions)
         emitted = [({"outcome": key}, value) for key, value in found.emitted.items()]
-        yield _counter("redraft_emitted_tokens", "Tokens emitted, by outcome.", emitted)
+        yield counter("redraft_emitted_tokens", "Tokens emitted, by outcome.", emitted)
         fallback = [({"reason": key}, value) for key, value in found.fallback_rows.items()]
-        yield _counter("redraft_fallback_rows", "Choices that went on without the draft.", fallback)
-        yield _gauge("redraft_requests_running", "Choices that generate.", [({}, found.running)])
-        yield _gauge("redraft_requests_waiting", "Choices that wait.", [({}, found.waiting)])
+        yield counter("redraft_fallback_rows", "Choices that went on without the draft.", fallback)
+        seconds = [({"phase": key}, value) for key, value in found.seconds.items()]
+        yield counter("redraft_engine_seconds", "Time of the inference thread, by phase.", seconds)
+        yield gauge("redraft_requests_running", "Choices that generate.", [({}, found.running)])
+        yield gauge("redraft_requests_waiting", "Choices that wait.", [({}, found.waiting)])
 
     def _drafts(self, found: EngineStatistics) -> Iterator[Metric]:
+        drafts = known_drafts(found, self._engine, self._domains)
         versions = [
             ({"domain": draft.domain}, draft.version if isinstance(draft.version, int) else 0)
-            for draft in known_drafts(found, self._engine, self._domains)
+            for draft in drafts
         ]
-        yield _gauge("redraft_draft_version", "Registry version that serves; 0 is the base draft.", versions)
+        yield gauge("redraft_draft_version", "Registry version that serves; 0 is the base draft.", versions)
+        yield from policy_families(drafts)
 
     def _training_loop(self) -> Iterator[Metric]:
         dropped = [({"reason": key}, value) for key, value in self._loop.dropped().items()]
-        yield _counter("redraft_samples_dropped", "Samples that were not kept.", dropped)
-        yield _counter("redraft_samples_written", "Samples appended.", [({}, self._loop.written())])
+        yield counter("redraft_samples_dropped", "Samples that were not kept.", dropped)
+        yield counter("redraft_samples_written", "Samples appended.", [({}, self._loop.written())])
         lost = [({"domain": key}, value) for key, value in self._loop.lost().items()]
-        yield _counter("redraft_samples_lost", "Samples trimmed before a training round saw them.", lost)
+        yield counter("redraft_samples_lost", "Samples trimmed before a training round saw them.", lost)
         swaps = [({"domain": key[0], "result": key[1]}, value) for key, value in self._loop.swaps().items()]
-        yield _counter("redraft_swaps", "Swaps of a draft, by result.", swaps)
+        yield counter("redraft_swaps", "Swaps of a draft, by result.", swaps)
 
 
-Values = list[tuple[dict[str, str], int]]
-
-
-def _counter(name: str, text: str, values: Values) -> Metric:
-    return _fill(CounterMetricFamily(name, text, labels=_names(values)), values)
-
-
-def _gauge(name: str, text: str, values: Values) -> Metric:
-    return _fill(GaugeMetricFamily(name, text, labels=_names(values)), values)
-
-
-def _names(values: Values) -> list[str]:
-    return list(values[0][0]) if values else []
-
-
-def _fill(
-    family: CounterMetricFamily | GaugeMetricFamily, values: Values
-) -> CounterMetricFamily | GaugeMetricFamily:
-    for labels, value in values:
-        family.add_metric(list(labels.values()), value)
-    return family
+def _looked_up(found: EngineStatistics) -> int:
+    """All prompt tokens, where there is a prefix cache."""
+    return found.prompt_tokens if found.memory.prefix_cache_limit else 0
 
 
 def install_metrics(app: FastAPI, registry: CollectorRegistry) -> None:

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
 from redraft_serving.http.context import ContextDep
-from redraft_serving.http.drafts import draft_card, known_drafts
+from redraft_serving.http.drafts import draft_card, known_drafts, memory_card
 from redraft_serving.http.errors import BadRequest
 from redraft_serving.http.schemas import DetokenizeBody, TokenizeBody
 from redraft_serving.http.served import ServedModel
@@ -33,9 +33,12 @@ def model(name: str, context: ContextDep) -> dict[str, Any]:
 
 @router.get("/v1/drafts")
 def drafts(context: ContextDep) -> dict[str, Any]:
-    """Per domain: which draft serves, and what the target made of its proposals."""
-    found = known_drafts(context.engine.statistics(), context.engine, context.domains)
-    return {"object": "list", "data": [draft_card(context.model, one) for one in found]}
+    """Per domain: which draft serves, what the target made of its proposals, and what the policy decided."""
+    statistics = context.engine.statistics()
+    cards = [
+        draft_card(context.model, one) for one in known_drafts(statistics, context.engine, context.domains)
+    ]
+    return {"object": "list", "data": cards, "memory": memory_card(statistics.memory)}
 
 
 @router.get("/health")

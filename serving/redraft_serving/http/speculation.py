@@ -1,0 +1,59 @@
+"""POST /v1/drafts/{domain}/speculation: how far a domain speculates, changed while it serves."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, PlainValidator
+
+from redraft_serving.http.context import Context, ContextDep
+from redraft_serving.http.drafts import draft_card, known_drafts
+from redraft_serving.http.errors import BadRequest, DomainNotFound, Unavailable
+from redraft_serving.policy.types import Setting
+
+router = APIRouter()
+
+
+def _setting(value: Any) -> Setting | None:
+    whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if not (whole or value is None or value == "auto"):
+        raise ValueError(f'must be "auto", a whole number from 0 on, or null; got {value!r:.80}')
+    setting: Setting | None = value
+    return setting
+
+
+class SpeculationBody(BaseModel):
+    """What a domain's rounds propose from now on."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    num_speculative_tokens: Annotated[Any, PlainValidator(_setting)]
+    """"auto", a number (0 is plain decoding), or null: back to the worker's own setting."""
+
+
+@router.post("/v1/drafts/{domain}/speculation")
+def set_speculation(domain: str, body: SpeculationBody, context: ContextDep) -> dict[str, Any]:
+    """Change a domain's setting from the next round on; answers its card of GET /v1/drafts.
+
+    Requests that name a number of their own keep it. A restart forgets the change.
+    """
+    _check(domain, body.num_speculative_tokens, context)
+    context.engine.configure(domain, body.num_speculative_tokens)
+    drafts = known_drafts(context.engine.statistics(), context.engine, context.domains)
+    return next(draft_card(context.model, draft) for draft in drafts if draft.domain == domain)
+
+
+def _check(domain: str, setting: Setting | None, context: Context) -> None:
+    """Raises DomainNotFound, BadRequest or Unavailable."""
+    known = context.domains.names()
+    if domain not in known:
+        raise DomainNotFound(domain, known)
+    most = context.engine.max_speculative_tokens
+    if isinstance(setting, int) and setting > most:
+        raise BadRequest(
+            f"num_speculative_tokens is {setting}; this server proposes at most {most}.",
+            "num_speculative_tokens",
+        )
+    if not context.engine.alive:
+        raise Unavailable("The inference engine has stopped; the server has to be restarted.")
