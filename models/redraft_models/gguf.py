@@ -7,6 +7,7 @@ import hashlib
 import io
 import logging
 import shutil
+import struct
 import tempfile
 from pathlib import Path
 
@@ -14,6 +15,9 @@ import torch
 
 from redraft_models.errors import SourceError
 from redraft_models.quiet import quiet_transformers
+
+UNREADABLE = (ValueError, KeyError, OSError, RuntimeError, IndexError, struct.error)
+"""What transformers raises for a file that is no whole GGUF, or of an architecture that it doesn't know."""
 
 _log = logging.getLogger(__name__)
 
@@ -24,8 +28,7 @@ def convert_once(gguf: Path, models_dir: Path) -> Path:
     The folder appears whole by a rename, so that two processes may convert at once: the second's work is
     dropped. Raises SourceError where transformers can't read the file.
     """
-    with gguf.open("rb") as file:
-        finished = models_dir / hashlib.file_digest(file, "sha256").hexdigest()
+    finished = converted_folder(gguf, models_dir)
     if finished.is_dir():
         return finished
     _log.info("converting %s to safetensors (once; it takes up to a minute per 100 MB)", gguf.name)
@@ -40,6 +43,12 @@ def convert_once(gguf: Path, models_dir: Path) -> Path:
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return finished
+
+
+def converted_folder(gguf: Path, models_dir: Path) -> Path:
+    """Where the conversion of a file belongs, whether or not it is there already."""
+    with gguf.open("rb") as file:
+        return models_dir / hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _convert(gguf: Path, folder: Path) -> None:
@@ -57,7 +66,7 @@ def _convert(gguf: Path, folder: Path) -> None:
             tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
-    except (ValueError, KeyError, OSError, RuntimeError, IndexError) as error:
+    except UNREADABLE as error:
         raise SourceError(f"{gguf.name} can't be converted to safetensors: {error}") from error
 
 

@@ -26,7 +26,7 @@ def resolve_source(source: str, cache_dir: Path) -> Path:
     has no safetensors.
     """
     if source == DEFAULT:
-        return _converted(_default_gguf(), cache_dir)
+        return _converted(default_gguf(), cache_dir)
     path = Path(source).expanduser()
     if path.is_file() and path.suffix == ".gguf":
         return _converted(path, cache_dir)
@@ -51,8 +51,11 @@ def _converted(gguf: Path, cache_dir: Path) -> Path:
     return convert_once(gguf, cache_dir / "models")
 
 
-def _default_gguf() -> Path:
-    """The GGUF file that the installed package carries. It isn't imported: its own needs aren't there."""
+def default_gguf() -> Path:
+    """The GGUF file that the installed package carries. It isn't imported: its own needs aren't there.
+
+    Raises SourceError where the package isn't installed.
+    """
     spec = importlib.util.find_spec(DEFAULT_PACKAGE)
     for location in (spec.submodule_search_locations or []) if spec else []:
         found = sorted(Path(location).glob("*.gguf"))

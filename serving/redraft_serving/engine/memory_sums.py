@@ -51,4 +51,5 @@ def size(count: float) -> str:
         if abs(count) < 1024 or unit == _UNITS[-1]:
             break
         count /= 1024
-    return f"{count:.0f} {unit}" if count >= 100 or count == int(count) else f"{count:.1f} {unit}"
+    number = f"{count:.0f}" if count >= 100 else f"{count:.1f}".removesuffix(".0")
+    return f"{number} {unit}"
