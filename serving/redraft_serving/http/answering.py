@@ -42,12 +42,13 @@ async def answer(
     """Generate, and write the choices down in the form of `face`."""
     domain = context.domains.resolve(request.headers.get(DOMAIN_HEADER))
     request_id = face.prefix + uuid.uuid4().hex
-    generation = Generation(context.engine, requests_of(body, context, request_id, domain, prompts))
-    prompt_tokens = sum(len(prompt) for prompt in prompts)
+    prediction = await context.prompts.prediction(body.prediction)
+    requests = requests_of(body, context, request_id, domain, prompts, prediction)
+    generation = Generation(context.engine, requests)
     generation.submit()
     head = {"id": request_id, "created": int(time.time()), "model": context.model.name}
     if body.stream:
-        events = _events(generation, face, {**head, "object": face.chunk_object}, body, prompt_tokens)
+        events = _events(generation, face, {**head, "object": face.chunk_object}, body, prompts)
         return EventStream(guarded(events), lambda: _finish(generation, context))
     try:
         await answer_or_gone(request, generation.collect())
@@ -55,7 +56,7 @@ async def answer(
         return Response(status_code=499)
     finally:
         _finish(generation, context)
-    return JSONResponse({**head, "object": face.object, **_whole(generation, face, prompt_tokens)})
+    return JSONResponse({**head, "object": face.object, **_whole(generation, face, prompts)})
 
 
 def _finish(generation: Generation, context: Context) -> None:
@@ -63,16 +64,16 @@ def _finish(generation: Generation, context: Context) -> None:
     context.latencies.observe(generation)
 
 
-def _whole(generation: Generation, face: Face, prompt_tokens: int) -> dict[str, Any]:
+def _whole(generation: Generation, face: Face, prompts: Sequence[Prompt]) -> dict[str, Any]:
     return {
         "choices": [face.whole(index, output) for index, output in enumerate(generation.outputs)],
-        "usage": usage_of(generation, prompt_tokens),
+        "usage": usage_of(generation, prompts),
         "metrics": metrics_of(generation),
     }
 
 
 async def _events(
-    generation: Generation, face: Face, head: dict[str, Any], body: GenerationBody, prompt_tokens: int
+    generation: Generation, face: Face, head: dict[str, Any], body: GenerationBody, prompts: Sequence[Prompt]
 ) -> AsyncIterator[bytes]:
     """One event per round of a choice, then usage and metrics where they are asked for."""
     options = body.stream_options
@@ -80,7 +81,7 @@ async def _events(
     continuous = bool(options and options.continuous_usage_stats)
 
     def chunk(choices: list[dict[str, Any]]) -> bytes:
-        usage = usage_of(generation, prompt_tokens) if continuous else None
+        usage = usage_of(generation, prompts) if continuous else None
         return event(
             {**head, "choices": choices, **({"usage": usage} if include_usage or continuous else {})}
         )
@@ -95,5 +96,5 @@ async def _events(
         if piece is not None:
             yield chunk([piece])
     if include_usage:
-        usage = usage_of(generation, prompt_tokens)
+        usage = usage_of(generation, prompts)
         yield event({**head, "choices": [], "usage": usage, "metrics": metrics_of(generation)})

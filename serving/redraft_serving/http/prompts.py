@@ -45,6 +45,18 @@ class PromptReader:
         text = self.render(body.messages, body.add_generation_prompt is not False, body.chat_template_kwargs)
         return self.checked(await self.encode(text, bool(body.add_special_tokens)), "messages")
 
+    async def prediction(self, text: str | None) -> tuple[int, ...]:
+        """Token ids of a predicted answer. Raises BadRequest where no answer could be as long."""
+        ids = await self.encode(text, False) if text else ()
+        if len(ids) > self._max_model_len:
+            raise BadRequest(
+                f"The prediction has {len(ids)} tokens, more than the {self._max_model_len} tokens of this "
+                "model; shorten it or leave it out.",
+                "prediction",
+                code="context_length_exceeded",
+            )
+        return ids
+
     def render(
         self,
         messages: Sequence[Message],

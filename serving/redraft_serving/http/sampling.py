@@ -18,7 +18,12 @@ _MOST_BIAS = 100.0
 
 
 def requests_of(
-    body: GenerationBody, context: Context, request_id: str, domain: str, prompts: Sequence[tuple[int, ...]]
+    body: GenerationBody,
+    context: Context,
+    request_id: str,
+    domain: str,
+    prompts: Sequence[tuple[int, ...]],
+    prediction: tuple[int, ...] = (),
 ) -> list[GenerationRequest]:
     """One GenerationRequest per choice: prompt after prompt, n of each. Raises BadRequest."""
     n = body.n or 1
@@ -37,6 +42,7 @@ def requests_of(
             prompt_ids=prompt,
             max_tokens=limit,
             sampling=_own_seed(sampling, choice),
+            prediction_ids=prediction,
             **shared,  # type: ignore[arg-type]
         )
         for index, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
@@ -91,6 +97,14 @@ def check_amount(body: GenerationBody, context: Context) -> None:
     """How many choices a request asks for, before a prompt is read. Raises BadRequest."""
     n, settings = body.n or 1, context.settings
     prompts = len(body.prompt) if isinstance(body, CompletionBody) else 1
+    if body.prediction and n * prompts > 1:
+        # As at OpenAI, for n. What else it refuses beside a prediction (logprobs, penalties,
+        # max_completion_tokens) is right here: accepting checks every token against its own law.
+        raise BadRequest(
+            f"prediction is of one answer, and this request asks for {n * prompts}; send it with n = 1 and "
+            "one prompt.",
+            "n" if n > 1 else "prompt",
+        )
     if n > settings.max_n:
         raise BadRequest(f"n is {n}; this server gives at most {settings.max_n} choices.", "n")
     if prompts > settings.max_prompts:
@@ -157,10 +171,10 @@ def _top_logprobs(body: GenerationBody, most: int, vocab_size: int) -> int | Non
 
 
 def _speculative_tokens(asked: Setting | None, engine: Engine) -> Setting | None:
-    """What a request asks for; without any proposer there is nothing to ask for but 0."""
+    """What a request asks for, if the engine's caches have room for so many. Raises BadRequest."""
     if isinstance(asked, int) and asked > engine.max_speculative_tokens:
         raise BadRequest(
-            f"num_speculative_tokens is {asked}; this server proposes at most "
+            f"num_speculative_tokens is {asked!r:.20}; this server proposes at most "
             f'{engine.max_speculative_tokens}. Send a number up to that, or "auto".',
             "num_speculative_tokens",
         )

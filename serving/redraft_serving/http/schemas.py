@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 
+from redraft_serving.policy.types import Setting
+
 MAX_STOP_STRINGS = 4
 _INT64 = 2**63
 
@@ -60,20 +62,46 @@ def _content(value: Any) -> str:
         return ""
     if isinstance(value, str):
         return encodable(value)
+    return "\n".join(_text_parts(value, ("text", "input_text")))
+
+
+def _text_parts(value: Any, kinds: tuple[str, ...]) -> list[str]:
     if not isinstance(value, list):
         raise ValueError("must be a string or a list of text parts")
     for part in value:
-        if not isinstance(part, dict) or part.get("type") not in ("text", "input_text"):
+        if not isinstance(part, dict) or part.get("type") not in kinds:
             kind = part.get("type") if isinstance(part, dict) else type(part).__name__
             raise ValueError(f"holds a part of type {kind!r:.40}; this server takes text only")
         if not isinstance(part.get("text"), str):
             raise ValueError("holds a text part without text")
-    return "\n".join(encodable(part["text"]) for part in value)
+    return [encodable(part["text"]) for part in value]
+
+
+def _prediction(value: Any) -> str | None:
+    """The predicted text. Parts are joined without anything between: they are pieces of one answer."""
+    if value is None:
+        return None
+    if not isinstance(value, dict) or value.get("type") != "content" or "content" not in value:
+        raise ValueError(f'must be {{"type": "content", "content": text or text parts}}; got {value!r:.80}')
+    content = value["content"]
+    return encodable(content) if isinstance(content, str) else "".join(_text_parts(content, ("text",)))
+
+
+def _speculation(value: Any) -> Setting | None:
+    if value is None or value == "auto" or (_is_id(value) and value >= 0):
+        setting: Setting | None = value
+        return setting
+    raise ValueError(f'must be "auto", a whole number from 0 on, or null; got {value!r:.80}')
 
 
 StopStrings = Annotated[list[str], PlainValidator(_stop_strings, json_schema_input_type=str | list[str])]
 Prompts = Annotated[list[str] | list[list[int]], PlainValidator(_prompts, json_schema_input_type=PromptInput)]
 Content = Annotated[str, PlainValidator(_content, json_schema_input_type=str | list[dict[str, str]] | None)]
+Prediction = Annotated[str | None, PlainValidator(_prediction, json_schema_input_type=dict[str, Any] | None)]
+SpeculationSetting = Annotated[
+    Setting | None,
+    PlainValidator(_speculation, json_schema_input_type=Literal["auto"] | Annotated[int, Field(ge=0)] | None),
+]
 
 
 class Body(BaseModel):
@@ -116,8 +144,10 @@ class GenerationBody(Body):
     return_token_ids: bool | None = False
     store: bool | None = None
     """false: nothing of this request is kept for training."""
-    num_speculative_tokens: Literal["auto"] | Annotated[int, Field(ge=0)] | None = None
+    num_speculative_tokens: SpeculationSetting = None
     """"auto": as the policy decides; a number: so many per round; 0: plain decoding for this request."""
+    prediction: Prediction = None
+    """What the answer is expected to be: where it is right, the answer comes faster; it never changes it."""
 
 
 class CompletionBody(GenerationBody):

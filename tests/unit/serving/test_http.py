@@ -150,7 +150,8 @@ def test_stream_as_bytes(client: httpx.Client) -> None:
     assert deltas == [{"role": "assistant", "content": ""}, {"content": "b "}, {"content": "c"}]
     assert [chunk["usage"] for chunk in chunks[:-1]] == [None] * 3
     assert chunks[-1]["choices"] == []
-    assert chunks[-1]["usage"] == {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+    counts = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+    assert chunks[-1]["usage"] == {**counts, "prompt_tokens_details": {"cached_tokens": 0}}
     assert chunks[-1]["metrics"]["speculative_decoding"]["num_tested_tokens"] == 2
     assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
 
