@@ -69,6 +69,7 @@ def _row(
             serving["base_draft_fingerprint"] if serving else tags.get("base_draft_fingerprint")
         ),
         "acceptance_rate": serving["acceptance_rate"] if serving else None,
+        "measured_gain": _policy(serving).get("measured_gain"),
         "tested_tokens": serving["tested"] if serving else 0,
         "num_speculative_tokens": (
             serving["num_speculative_tokens"] if serving else stack.settings.serving.num_speculative_tokens
@@ -78,6 +79,12 @@ def _row(
         "lost": backlog.lost,
         "last_round": _last_round(newest),
     }
+
+
+def _policy(serving: dict[str, Any] | None) -> dict[str, Any]:
+    """What the policy says of a domain; nothing where the engine has none, or hasn't met the domain."""
+    found = serving.get("policy") if serving else None
+    return found if isinstance(found, dict) else {}
 
 
 def _last_round(newest: VersionInfo | None) -> dict[str, Any] | None:

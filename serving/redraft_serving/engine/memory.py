@@ -27,8 +27,8 @@ def memory_report(
 ) -> MemoryReport:
     """What a pair and its caches hold, in bytes.
 
-    `drafts`: the base draft first, then its copies for domains; none where there is no draft. Each counts
-    with the pristine copy of its linear weights that swaps compute from. `slots` rows of `max_len` tokens
+    `drafts`: the base draft first, then its copies for domains; none where there is no draft. With the base
+    counts the pristine copy of its linear weights that swaps compute from. `slots` rows of `max_len` tokens
     have a place in the caches. The extra bytes are what was made of the weights beside the modules: packed
     copies, a trimmed head.
     """
@@ -37,7 +37,7 @@ def memory_report(
     draft_bytes = distinct_bytes(chain.from_iterable(map(tensors, drafts)), seen) + extra_draft_bytes
     return MemoryReport(
         target=target_bytes,
-        draft=draft_bytes + sum(map(pristine_bytes, drafts)),
+        draft=draft_bytes + (pristine_bytes(drafts[0]) if drafts else 0),
         slots=slots,
         target_cache_per_slot=cache_bytes_per_slot(target, max_len),
         draft_cache_per_slot=cache_bytes_per_slot(drafts[0], max_len) if drafts else 0,
@@ -70,6 +70,18 @@ def distinct_bytes(found: Iterable[Tensor], seen: set[int]) -> int:
 def pristine_bytes(draft: nn.Module) -> int:
     """Bytes of the copies that `ServingWeights` keeps of a draft's linear weights."""
     return sum(linear.weight.nbytes for linear in adaptable_linears(draft).values())
+
+
+def packed_bytes(model: Any, head_rows: int | None = None) -> int:
+    """Bytes of a second layout of all linear weights, as packed products hold it.
+
+    `head_rows`: rows of the output head that are packed; None: all.
+    """
+    total = sum(module.weight.nbytes for module in model.modules() if isinstance(module, nn.Linear))
+    if head_rows is None:
+        return total
+    head = model.get_output_embeddings().weight
+    return total - int(head[head_rows:].nbytes)
 
 
 def cache_bytes_per_slot(model: Any, max_len: int) -> int:

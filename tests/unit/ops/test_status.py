@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from redraft_ops.errors import ServerUnreachable
 from redraft_ops.settings import Settings
-from redraft_ops.status import _drafts
+from redraft_ops.status import _drafts, _policy
 
 
 class Foreign(BaseHTTPRequestHandler):
@@ -58,3 +58,17 @@ def test_another_program_on_the_port_is_a_remark_unless_its_address_was_given(
     assert str(port) in remark
     with pytest.raises(ServerUnreachable, match=str(port)):
         _drafts(settings, f"http://127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize(
+    ("serving", "gain"),
+    [
+        (None, None),
+        ({}, None),
+        ({"policy": None}, None),
+        ({"policy": []}, None),
+        ({"policy": {"measured_gain": 1.4}}, 1.4),
+    ],
+)
+def test_gain_of_a_worker_that_may_be_older(serving: dict[str, object] | None, gain: float | None) -> None:
+    assert _policy(serving).get("measured_gain") == gain

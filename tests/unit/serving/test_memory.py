@@ -13,9 +13,10 @@ import torch
 from redraft_models.adapter import ServingWeights
 from redraft_models.cut import cut_layers
 from redraft_models.loading import ModelPair, load_pair
+from redraft_models.lora import adaptable_linears
 from redraft_models.settings import ModelSettings
 from redraft_serving.engine.interface import MemoryReport
-from redraft_serving.engine.memory import cache_bytes_per_slot, distinct_bytes, memory_report
+from redraft_serving.engine.memory import cache_bytes_per_slot, distinct_bytes, memory_report, packed_bytes
 from redraft_serving.engine.memory_sums import at_most, caches, describe, draft_slots, held, size
 from torch import Tensor
 from transformers import DynamicCache
@@ -81,13 +82,22 @@ def test_what_draft_and_target_share_counts_once_as_the_targets(load: Load) -> N
     assert apart > 1.1 * every, "counting each model alone would go unnoticed"
 
 
-def test_a_copy_for_a_domain_costs_its_layers_and_pristine_weights(load: Load) -> None:
+def test_a_copy_for_a_domain_costs_its_layers(load: Load) -> None:
+    """The pristine weights are those of the base, whatever the number of copies."""
     target = load().target.module
     base, copy = cut_layers(target, [0]), cut_layers(target, [0])
     one = memory_report(target, [base], slots=1, max_len=8)
     two = memory_report(target, [base, copy], slots=1, max_len=8)
-    assert two.draft == 2 * one.draft
+    assert two.draft - one.draft == bytes_of(copy.model.layers.parameters(), copy.model.rotary_emb.buffers())
     assert (two.target, two.draft_cache_per_slot) == (one.target, one.draft_cache_per_slot)
+
+
+@pytest.mark.parametrize("rows", [None, 10])
+def test_packed_weights(load: Load, rows: int | None) -> None:
+    """Every linear weight once more; of the head the rows that are scored."""
+    module = load().target.module
+    layers = sum(linear.weight.nbytes for linear in adaptable_linears(module).values())
+    assert packed_bytes(module, rows) == layers + module.lm_head.weight[:rows].nbytes
 
 
 def test_a_plan_on_meta_tensors_is_the_same_as_the_loaded_models(load: Load) -> None:
