@@ -63,7 +63,9 @@ class PrefixCache:
         self._order: OrderedDict[_Block, None] = OrderedDict()
         """Least recently used first. A block is always older than the one that it continues: see `_touch`."""
 
-    def __len__(self) -> int:
+    @property
+    def blocks(self) -> int:
+        """How many are held. (No `__len__`: an empty cache is not a missing one.)"""
         return len(self._order)
 
     def restore(self, store: SlotStore, slot: int, tokens: Sequence[int], key: Hashable = None) -> int:

@@ -269,7 +269,12 @@ def test_known_blocks_are_not_copied_again() -> None:
     store.compute(0, tokens)
     for done in (3, 5, 11, 18, 18):
         cache.keep(store, 0, tokens[:done], store.model)
-    assert (store.reads, len(cache), cache.bytes) == (4, 4, 4 * SIZE)
+    assert (store.reads, cache.blocks, cache.bytes) == (4, 4, 4 * SIZE)
+
+
+def test_an_empty_cache_is_not_a_missing_one() -> None:
+    """`cache or another` takes the cache."""
+    assert PrefixCache(0)
 
 
 def test_counters() -> None:
@@ -286,7 +291,7 @@ def test_what_does_not_fit_is_left_out_from_the_end(limit: int, kept: int) -> No
     cache, store = make(limit), Store()
     tokens = list(range(POSITIONS))
     serve(cache, store, 0, tokens)
-    assert len(cache) == kept
+    assert cache.blocks == kept
     assert serve(cache, store, 0, tokens) == kept * BLOCK
     check_books(cache, limit)
 
