@@ -18,6 +18,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from redraft_models.errors import AdapterRejected
+from redraft_models.head import HEAD_FILE, HEAD_SHA256, read_head
 from redraft_models.lora import (
     ADAPTER_FOLDER,
     CONFIG_FILE,
@@ -39,13 +40,15 @@ def read_adapter(
     base_draft_fingerprint: str | None,
     max_bytes: int = MAX_ADAPTER_BYTES,
     version: int | None = None,
+    vocab_size: int | None = None,
 ) -> Adapter:
     """Read and check the adapter in `folder` against the draft that it is meant for.
 
     `draft_module` gives the layers and shapes that the adapter has to fit; `base_draft_fingerprint` must
-    equal the one in its provenance (None skips that check). Raises AdapterRejected with the reason: files
-    missing or foreign, links, size, a truncated or altered weights file, another base, another LoRA variant,
-    a key set other than the config implies, shapes, values that are not finite.
+    equal the one in its provenance (None skips that check). `vocab_size` bounds the ids of a trimmed head;
+    None is the rows of the draft's own, some of which may have no token. Raises AdapterRejected with the
+    reason: files missing or foreign, links, size, a truncated or altered file, another base, another LoRA
+    variant, a key set other than the config implies, shapes, values that are not finite, ids that are none.
     """
     _check_files(folder, max_bytes)
     provenance = _read_json(folder / PROVENANCE_FILE)
@@ -65,7 +68,16 @@ def read_adapter(
         sha256=sha256,
         provenance=provenance,
         version=version,
+        head_ids=read_head(
+            folder / ADAPTER_FOLDER / HEAD_FILE,
+            provenance.get(HEAD_SHA256),
+            vocab_size if vocab_size is not None else _head_rows(draft_module),
+        ),
     )
+
+
+def _head_rows(draft_module: Any) -> int:
+    return int(draft_module.get_output_embeddings().weight.shape[0])
 
 
 def _check_files(folder: Path, max_bytes: int) -> None:

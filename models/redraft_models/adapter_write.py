@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from redraft_models.errors import AdapterRejected
+from redraft_models.head import HEAD_FILE, HEAD_SHA256, write_head
 from redraft_models.lora import (
     ADAPTER_FOLDER,
     CONFIG_FILE,
@@ -33,11 +34,13 @@ def save_adapter(
     provenance: Mapping[str, Any],
     dtype: torch.dtype = torch.float32,
     adapter_name: str = "default",
+    head_ids: Tensor | None = None,
 ) -> str:
     """Write a trained PEFT model's adapter and its provenance into `folder`; answers the weights' sha256.
 
     `provenance` must name `base_draft_fingerprint`. `dtype` is how the tensors are stored: bfloat16 halves
-    the file. Raises AdapterRejected where a tensor isn't finite.
+    the file. `head_ids` (int32 [S], ascending) are the ids that this version's head scores; None is the full
+    head. Raises AdapterRejected where a tensor isn't finite or the ids are none.
     """
     config = peft_model.peft_config[adapter_name]
     tensors = {
@@ -54,6 +57,7 @@ def save_adapter(
         provenance=provenance,
         dtype=dtype,
         lora_dropout=config.lora_dropout,
+        head_ids=head_ids,
     )
 
 
@@ -67,10 +71,12 @@ def write_adapter(
     provenance: Mapping[str, Any],
     dtype: torch.dtype = torch.float32,
     lora_dropout: float = 0.0,
+    head_ids: Tensor | None = None,
 ) -> str:
     """Write an adapter folder from `<path>.lora_A.weight` and `<path>.lora_B.weight`; answers its sha256.
 
-    `folder` may exist if it is empty. It appears under its name only once it is complete.
+    `head_ids` as in `save_adapter`. `folder` may exist if it is empty. It appears under its name only once
+    it is complete.
     """
     stored = {f"{PEFT_PREFIX}{key}": tensor.to("cpu", dtype).contiguous() for key, tensor in tensors.items()}
     broken = next((key for key, tensor in stored.items() if not bool(tensor.isfinite().all())), None)
@@ -90,7 +96,7 @@ def write_adapter(
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        sha256 = _fill(unfinished, stored, config, provenance)
+        sha256 = _fill(unfinished, stored, config, provenance, head_ids)
         unfinished.chmod(0o755)
         unfinished.replace(folder)
     except BaseException:
@@ -100,7 +106,11 @@ def write_adapter(
 
 
 def _fill(
-    folder: Path, stored: dict[str, Tensor], config: dict[str, Any], provenance: Mapping[str, Any]
+    folder: Path,
+    stored: dict[str, Tensor],
+    config: dict[str, Any],
+    provenance: Mapping[str, Any],
+    head_ids: Tensor | None,
 ) -> str:
     adapter = folder / ADAPTER_FOLDER
     adapter.mkdir()
@@ -109,7 +119,11 @@ def _fill(
     weights.chmod(0o644)
     sha256 = hashlib.sha256(weights.read_bytes()).hexdigest()
     _write_json(adapter / CONFIG_FILE, config)
-    _write_json(folder / PROVENANCE_FILE, {**provenance, "sha256": sha256})
+    # A provenance taken over from another version may name that one's head.
+    facts = {name: value for name, value in provenance.items() if name != HEAD_SHA256}
+    if head_ids is not None:
+        facts[HEAD_SHA256] = write_head(adapter / HEAD_FILE, head_ids)
+    _write_json(folder / PROVENANCE_FILE, {**facts, "sha256": sha256})
     return sha256
 
 

@@ -1,7 +1,8 @@
 """The folder of a draft that is cut from its target: it holds none of the target's weights.
 
 `draft.json` names the layers, and the fingerprint of the target that they are taken from; `adapter/` and
-`provenance.json`, where present, are the healing adapter of that cut.
+`provenance.json`, where present, are the healing adapter of that cut; `head.safetensors`, where present, the
+ids that its head scores.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from redraft_models.errors import SourceError
+from torch import Tensor
+
+from redraft_models.errors import AdapterRejected, SourceError
+from redraft_models.head import HEAD_FILE, read_head, write_head
 from redraft_models.lora import ADAPTER_FOLDER, PROVENANCE_FILE
 
 DRAFT_FILE = "draft.json"
@@ -33,6 +37,10 @@ class CutRecipe:
     layers: tuple[int, ...]
     adapter_sha256: str | None = None
     kind: str = LAYER_CUT
+    head_sha256: str | None = None
+    """Of `head.safetensors`; None is a full head. It is no part of a fingerprint: an adapter adds to weights
+    that no head changes, so what was trained on a base draft stays valid when that one's head is trimmed.
+    """
 
     @property
     def unhealed_fingerprint(self) -> str:
@@ -63,6 +71,14 @@ def read_recipe(folder: Path) -> CutRecipe:
     return recipe
 
 
+def read_draft_head(folder: Path, recipe: CutRecipe, vocab_size: int) -> Tensor | None:
+    """The ids that a draft's head scores, int32 [S]; None is the full head. Raises SourceError."""
+    try:
+        return read_head(folder / HEAD_FILE, recipe.head_sha256, vocab_size)
+    except AdapterRejected as error:
+        raise SourceError(f"the trimmed head of draft {folder.name} is not usable: {error}") from error
+
+
 def write_draft_folder(
     out: Path,
     *,
@@ -72,11 +88,13 @@ def write_draft_folder(
     layers: Sequence[int],
     adapter_dir: Path | None = None,
     provenance: Mapping[str, Any] | None = None,
+    head_ids: Tensor | None = None,
 ) -> CutRecipe:
     """Write a layer-cut draft into `out`, which must be absent or empty; it appears whole.
 
     `adapter_dir` is an adapter folder as `save_adapter` writes it, relative to the unhealed cut. `provenance`
-    adds to the adapter's. Raises SourceError where `out` already holds something.
+    adds to the adapter's. `head_ids` (int32 [S], ascending) are the ids that the draft's head scores; None is
+    the full head. Raises SourceError where `out` already holds something.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise SourceError(f"{out} is not empty; name a new folder for the draft")
@@ -91,11 +109,30 @@ def write_draft_folder(
             shutil.copytree(adapter_dir / ADAPTER_FOLDER, unfinished / ADAPTER_FOLDER)
         if adapter_dir or provenance:
             _write_json(unfinished / PROVENANCE_FILE, {**(provenance or {}), **known})
+        if head_ids is not None:
+            recipe = replace(recipe, head_sha256=write_head(unfinished / HEAD_FILE, head_ids))
         _write_json(unfinished / DRAFT_FILE, asdict(recipe))
         unfinished.chmod(0o755)
         unfinished.replace(out)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+    return recipe
+
+
+def set_draft_head(folder: Path, head_ids: Tensor, made: Mapping[str, Any]) -> CutRecipe:
+    """Trim the head of the draft in `folder` to `head_ids` (int32 [S], ascending); its fingerprint stays.
+
+    `made` says in provenance.json, under "head", how the ids came about. Raises SourceError where `folder`
+    isn't a draft's.
+    """
+    recipe = read_recipe(folder)
+    path = folder / PROVENANCE_FILE
+    known = json.loads(path.read_bytes()) if path.is_file() else {}
+    unfinished = folder / f".{HEAD_FILE}"
+    recipe = replace(recipe, head_sha256=write_head(unfinished, head_ids))
+    unfinished.replace(folder / HEAD_FILE)
+    _write_json(path, {**known, "head": dict(made)})
+    _write_json(folder / DRAFT_FILE, asdict(recipe))
     return recipe
 
 

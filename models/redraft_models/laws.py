@@ -100,3 +100,22 @@ def real_rows(logits: Tensor, vocab_size: int) -> Tensor:
     Target and draft may be padded to different sizes; behind this view their laws are over the same ids.
     """
     return logits[..., :vocab_size]
+
+
+def restrict(logits_BV: Tensor, head_ids: Tensor | None) -> Tensor:
+    """Logits under a trimmed head: -inf at all ids but `head_ids` [S], so that a law on S comes of them.
+
+    None is the full head, and answers the logits themselves. A draft that serves a trimmed head computes
+    `logits_BV[:, head_ids]` alone; `spread` of the law of those is the law of these.
+    """
+    if head_ids is None:
+        return logits_BV
+    index = head_ids.to(logits_BV.device, torch.long)
+    outside = torch.full_like(logits_BV, float("-inf"))
+    return outside.index_copy_(-1, index, logits_BV.index_select(-1, index))
+
+
+def spread(law_BS: Tensor, head_ids: Tensor, vocab_size: int) -> Tensor:
+    """A law on the ids of a trimmed head [B, S] as one on the vocabulary [B, V]: 0 at all other ids."""
+    law_BV = law_BS.new_zeros((*law_BS.shape[:-1], vocab_size))
+    return law_BV.index_copy_(-1, head_ids.to(law_BS.device, torch.long), law_BS)

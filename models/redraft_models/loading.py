@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from redraft_models.adapter_read import read_adapter
 from redraft_models.checks import check_pair, check_target, vocabulary_size
 from redraft_models.cut import cut_layers, heal
-from redraft_models.draft_folder import DRAFT_FILE, LAYER_CUT, CutRecipe, read_recipe
+from redraft_models.draft_folder import DRAFT_FILE, LAYER_CUT, CutRecipe, read_draft_head, read_recipe
 from redraft_models.errors import AdapterRejected, IncompatiblePair, SourceError
 from redraft_models.fingerprints import tokenizer_fingerprint, weights_fingerprint
 from redraft_models.reading import read_config, read_model, read_tokenizer
@@ -51,6 +52,10 @@ class Draft:
     """layer-cut | model"""
     layers: tuple[int, ...] | None
     """Of the target, where the draft was cut from it."""
+    head_ids: Tensor | None = None
+    """int32 [S] on the CPU, ascending: the ids that the base draft's head scores (`laws.restrict`); None is
+    the full head. An adapter brings its own.
+    """
 
     @property
     def window(self) -> int | None:
@@ -94,7 +99,7 @@ def load_pair(settings: ModelSettings, cache_dir: Path) -> ModelPair:
         tokenizer=tokenizer,
         tokenizer_fingerprint=tokenizer_fingerprint(tokenizer),
         vocab_size=vocabulary_size(tokenizer),
-        eos_token_ids=_eos_token_ids(target.module, tokenizer),
+        eos_token_ids=eos_token_ids(target.module, tokenizer),
         max_model_len=settings.max_model_len,
         device=device,
         dtype=dtype,
@@ -162,7 +167,8 @@ def _load_cut(folder: Path, source: str, target: LoadedModel, tokenizer: Any) ->
     module = cut_layers(target.module, recipe.layers)
     if recipe.adapter_sha256 is not None:
         _heal_from(folder, module, recipe, source)
-    return Draft(module, recipe.base_draft_fingerprint, source, LAYER_CUT, recipe.layers)
+    head_ids = read_draft_head(folder, recipe, vocabulary_size(tokenizer))
+    return Draft(module, recipe.base_draft_fingerprint, source, LAYER_CUT, recipe.layers, head_ids)
 
 
 def _heal_from(folder: Path, module: Any, recipe: CutRecipe, source: str) -> None:
@@ -199,8 +205,8 @@ def _place(module: Any, device: torch.device, dtype: torch.dtype) -> None:
     module.config.dtype = dtype
 
 
-def _eos_token_ids(module: Any, tokenizer: Any) -> frozenset[int]:
-    """What ends an answer: the target's generation config says so, else its tokenizer."""
+def eos_token_ids(module: Any, tokenizer: Any) -> frozenset[int]:
+    """What ends an answer: a model's generation config says so, else its tokenizer."""
     ids = getattr(module.generation_config, "eos_token_id", None)
     if ids is None:
         ids = tokenizer.eos_token_id

@@ -33,6 +33,10 @@ class Adapter:
     provenance: Mapping[str, Any]
     version: int | None = None
     """The registry's version number, where it came from there."""
+    head_ids: Tensor | None = None
+    """int32 [S] on the CPU, ascending: the ids that this version's head scores (`laws.restrict`); None is
+    the full head. It belongs to the version: base drafts have their own.
+    """
 
     @property
     def scale(self) -> float:

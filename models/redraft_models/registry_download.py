@@ -25,6 +25,12 @@ MAX_FILES = 64
 _MAX_DEPTH = 4
 _MAX_REFERENCES = 4
 
+_TAGGED_FILES = (
+    ("weights", "sha256", "adapter_model.safetensors"),
+    ("ids of the head", "head_sha256", "head.safetensors"),
+)
+"""What a file holds, the version tag that says its hash, and its name in `adapter/`."""
+
 _RUN = re.compile(r"runs:/(?P<run>[0-9A-Za-z_-]+)(?:/(?P<path>.+))?")
 _VERSION = re.compile(r"models:/(?P<name>[^/@:]+)/(?P<version>\d+)")
 _LOGGED = re.compile(r"models:/(?P<id>m-[0-9a-zA-Z]+)")
@@ -56,7 +62,7 @@ class Downloads(Versions):
             partial = Path(tempfile.mkdtemp(prefix=f".{model_name(domain)}-{version}-", dir=dst))
             try:
                 self._fetch(place, partial, max_bytes)
-                _check_weights(partial, info)
+                _check_files(partial, info)
                 final = dst / f"{model_name(domain)}-{version}"
                 _replace(partial, final)
             finally:
@@ -172,13 +178,20 @@ def _refuse_links(repository: "ArtifactRepository", place: _Place) -> None:
                 raise AdapterRejected(f"The file {name!r} of the version is a symbolic link.")
 
 
-def _check_weights(folder: Path, info: VersionInfo) -> None:
-    weights, expected = folder / "adapter" / "adapter_model.safetensors", info.tags.get("sha256")
-    if expected and weights.is_file():
-        with weights.open("rb") as handle:
-            found = hashlib.file_digest(handle, "sha256").hexdigest()
-        if found != expected:
-            raise AdapterRejected(f"The weights have the sha256 {found}, the version's tag says {expected}.")
+def _check_files(folder: Path, info: VersionInfo) -> None:
+    for what, tag, name in _TAGGED_FILES:
+        path, expected = folder / "adapter" / name, info.tags.get(tag)
+        if not expected:
+            continue
+        if not path.is_file():
+            raise AdapterRejected(f"The {what} are missing, the version's tag says sha256 {expected}.")
+        if (found := _sha256(path)) != expected:
+            raise AdapterRejected(f"The {what} have the sha256 {found}, the version's tag says {expected}.")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def _replace(partial: Path, final: Path) -> None:

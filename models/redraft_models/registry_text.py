@@ -58,6 +58,7 @@ def _evidence(tags: Mapping[str, str]) -> list[tuple[str, str]]:
         ("measured acceptance, champion", _number(get("champion_acceptance_rate"))),
         ("gain", _number(get("gain"), signed=True) + interval if get("gain") else ""),
         ("held out", _held_out(tags)),
+        ("head", _head(tags)),
         ("trained on stream ids", _between(get("stream_first_id"), get("stream_last_id"))),
         ("parent version", get("parent_version", "")),
         ("training round", _code(get("round_id"))),
@@ -70,6 +71,11 @@ def _evidence(tags: Mapping[str, str]) -> list[tuple[str, str]]:
 def _held_out(tags: Mapping[str, str]) -> str:
     requests, tokens = tags.get("heldout_requests"), tags.get("heldout_tokens")
     return f"{requests} requests, {tokens} tokens" if requests and tokens else ""
+
+
+def _head(tags: Mapping[str, str]) -> str:
+    size, coverage = tags.get("head_size"), _number(tags.get("head_coverage"))
+    return f"{size} ids, {coverage} of the held-out tokens" if size and coverage else ""
 
 
 def _between(first: str | None, last: str | None) -> str:

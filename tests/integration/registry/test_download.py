@@ -111,6 +111,20 @@ def test_weights_that_differ_from_the_tag_are_rejected(
         registry.download(domain, number, tmp_path / "cache")
 
 
+def test_a_head_that_differs_from_the_tag_or_is_gone_is_rejected(
+    registry: Registry, domain: str, candidate: Candidate, tmp_path: Path
+) -> None:
+    """Without the tag, somebody who alters files and provenance together would turn a trimmed head full."""
+    number = candidate(head_sha256="0" * 64)
+    with pytest.raises(AdapterRejected, match="ids of the head are missing"):
+        registry.download(domain, number, tmp_path / "cache")
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "head.safetensors").write_bytes(b"ids")
+    registry.log_artifacts(registry.version(domain, number).run_id, tmp_path / "adapter", "version/adapter")
+    with pytest.raises(AdapterRejected, match="ids of the head have the sha256"):
+        registry.download(domain, number, tmp_path / "cache")
+
+
 def test_a_version_without_files_is_rejected(registry: Registry, domain: str, tmp_path: Path) -> None:
     run_id = registry.start_run(domain, "round", {})
     number = registry.register(domain, run_id, {})

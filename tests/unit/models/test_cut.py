@@ -18,6 +18,7 @@ from redraft_models.cut import (
     read_recipe,
     write_draft_folder,
 )
+from redraft_models.draft_folder import read_draft_head, set_draft_head
 from redraft_models.errors import IncompatiblePair, SourceError
 from redraft_models.reading import read_model
 from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config
@@ -179,6 +180,41 @@ def test_a_draft_folder_comes_back_as_written(tmp_path: Path, adapter_folder: Ca
     assert recipe.base_draft_fingerprint == cut_fingerprint("t", [0, 1], recipe.adapter_sha256)
     assert recipe.unhealed_fingerprint == cut_fingerprint("t", [0, 1], None)
     assert not list((tmp_path / "draft").glob("*.safetensors")), "no weights of the target"
+
+
+def test_a_trimmed_head_leaves_the_fingerprint_alone(tmp_path: Path) -> None:
+    """Adapters name the fingerprint: those of a draft must stay valid when its head is trimmed."""
+    settings = {"target": "default", "target_fingerprint": "t", "tokenizer_fingerprint": "k", "layers": [0]}
+    full = write_draft_folder(tmp_path / "full", **settings, provenance={"steps": 3})
+    head = torch.tensor([0, 2, 7], dtype=torch.int32)
+    trimmed = write_draft_folder(tmp_path / "trimmed", **settings, head_ids=head)
+    assert trimmed.base_draft_fingerprint == full.base_draft_fingerprint
+    assert trimmed.unhealed_fingerprint == full.unhealed_fingerprint
+    assert read_draft_head(tmp_path / "full", full, 8) is None
+    found = read_draft_head(tmp_path / "trimmed", read_recipe(tmp_path / "trimmed"), 8)
+    assert found is not None
+    assert torch.equal(found, head)
+
+    later = set_draft_head(tmp_path / "full", head, {"ids": 3})
+    assert later == read_recipe(tmp_path / "full") == trimmed
+    provenance = json.loads((tmp_path / "full" / "provenance.json").read_text())
+    assert provenance == {"steps": 3, "head": {"ids": 3}}
+    assert sorted(path.name for path in (tmp_path / "full").iterdir()) == [
+        "draft.json",
+        "head.safetensors",
+        "provenance.json",
+    ]
+
+
+def test_a_descriptions_head_is_checked(tmp_path: Path) -> None:
+    settings = {"target": "default", "target_fingerprint": "t", "tokenizer_fingerprint": "k", "layers": [0]}
+    head = torch.tensor([0, 2, 7], dtype=torch.int32)
+    recipe = write_draft_folder(tmp_path / "draft", **settings, head_ids=head)
+    with pytest.raises(SourceError, match="outside of a vocabulary of 7"):
+        read_draft_head(tmp_path / "draft", recipe, 7)
+    (tmp_path / "draft" / "head.safetensors").unlink()
+    with pytest.raises(SourceError, match="trimmed head of draft draft is not usable"):
+        read_draft_head(tmp_path / "draft", recipe, 8)
 
 
 def test_a_draft_folder_never_replaces_another(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from redraft_models.laws import law_settings, overlap, process, real_rows
+from redraft_models.laws import law_settings, overlap, process, real_rows, restrict, spread
 from redraft_models.toy import TABLE_P, TABLE_Q
 
 LOGITS_P, LOGITS_Q = torch.tensor([TABLE_P]).log(), torch.tensor([TABLE_Q]).log()
@@ -105,3 +105,44 @@ def test_a_law_overlaps_itself_fully() -> None:
     logits = torch.randn(64, 50, generator=torch.Generator().manual_seed(0)) * 4
     p = law(logits, temperature=0.8, top_k=20, top_p=0.9)
     torch.testing.assert_close(overlap(p, p), torch.ones(64))
+
+
+HEAD = torch.tensor([0, 2, 3, 7], dtype=torch.int32)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"temperature": 0.0}, {"temperature": 0.7, "top_p": 0.9}, {"top_k": 2}, {"top_k": 6, "min_p": 0.2}],
+)
+def test_the_law_of_a_trimmed_head_is_that_of_its_own_logits(settings: dict[str, float]) -> None:
+    """What serving computes on four rows is what the trainer measures on eight, ties included."""
+    logits = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
+    logits[0, [2, 3]] = 5.0  # a tie that the lowest id wins in both
+    served = spread(law(logits[:, HEAD], **settings), HEAD, 8)
+    measured = law(restrict(logits, HEAD), **settings)
+    assert torch.allclose(served, measured, atol=1e-7)
+    assert torch.allclose(measured.sum(-1), torch.ones(6))
+    assert float(measured[:, [1, 4, 5, 6]].sum()) == 0.0
+
+
+def test_a_head_in_another_order_breaks_ties_otherwise() -> None:
+    """The wrong variant: why the ids of a head have to rise."""
+    logits = torch.tensor([[0.0, 1.0, 1.0]])
+    falling = torch.tensor([2, 1], dtype=torch.int32)
+    served = spread(law(logits[:, falling], 0.0), falling, 3)
+    assert served.argmax() == 2
+    assert law(restrict(logits, falling.flip(0)), 0.0).argmax() == 1
+
+
+def test_a_full_head_restricts_nothing() -> None:
+    assert restrict(LOGITS_Q, None) is LOGITS_Q
+    every = torch.arange(LOGITS_Q.shape[-1], dtype=torch.int32)
+    assert torch.equal(restrict(LOGITS_Q, every), LOGITS_Q)
+    assert not torch.equal(restrict(LOGITS_Q, every[1:]), LOGITS_Q)
+
+
+@pytest.mark.parametrize(("head", "expected"), [([0, 1], 0.5077), ([0, 2], 0.65), ([4], 0.05)])
+def test_what_a_trimmed_head_leaves_out_is_lost(head: list[int], expected: float) -> None:
+    """By hand: q = (0.20, 0.45) / 0.65 on the first two words, so min(0.50, 0.3077) + min(0.20, 0.6923)."""
+    ids = torch.tensor(head, dtype=torch.int32)
+    assert float(overlap(law(LOGITS_P), law(restrict(LOGITS_Q, ids)))) == pytest.approx(expected, abs=5e-5)

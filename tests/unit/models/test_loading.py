@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from redraft_models import loading
 from redraft_models.adapter import adaptable_linears, write_adapter
 from redraft_models.cut import cut_fingerprint, cut_layers, write_draft_folder
+from redraft_models.draft_folder import set_draft_head
 from redraft_models.errors import IncompatiblePair, SourceError
 from redraft_models.fingerprints import tokenizer_fingerprint, weights_fingerprint
 from redraft_models.loading import load_draft, load_pair, resolve_device
@@ -109,6 +110,23 @@ def test_a_healed_cut(healed: tuple[Path, Path], tmp_path: Path) -> None:
     assert torch.equal(pair.target.module(IDS).logits, pristine(IDS).logits)
     unhealed = cut_layers(pristine, [1])(IDS).logits
     assert float((pair.draft.module(IDS).logits - unhealed).abs().max()) > 0.01
+
+
+def test_a_base_draft_brings_its_head(healed: tuple[Path, Path], tmp_path: Path) -> None:
+    """The head is kept apart from weights and fingerprint; a broken one stops the start, in words."""
+    full, *_ = load_draft(settings(*healed), tmp_path)
+    assert full.head_ids is None
+    head = torch.tensor([0, 1, 5, 63], dtype=torch.int32)
+    set_draft_head(healed[1], head, {})
+    trimmed = load_pair(settings(*healed), tmp_path).draft
+    assert trimmed is not None
+    assert trimmed.head_ids is not None
+    assert torch.equal(trimmed.head_ids, head)
+    assert trimmed.fingerprint == full.fingerprint
+    assert torch.equal(trimmed.module(IDS).logits, full.module(IDS).logits)
+    (healed[1] / "head.safetensors").write_bytes(b"rotten")
+    with pytest.raises(SourceError, match="trimmed head of draft"):
+        load_draft(settings(*healed), tmp_path)
 
 
 def test_healing_is_merged_before_the_cast(healed: tuple[Path, Path], tmp_path: Path) -> None:
