@@ -114,7 +114,8 @@ class EngineCollector(Collector):
 
 def _looked_up(found: EngineStatistics) -> int:
     """All prompt tokens, where there is a prefix cache."""
-    return found.prompt_tokens if found.memory.prefix_cache_limit else 0
+    there = found.memory.prefix_cache_limit or found.cached_prompt_tokens
+    return found.prompt_tokens if there else 0
 
 
 def install_metrics(app: FastAPI, registry: CollectorRegistry) -> None:

@@ -49,6 +49,7 @@ class ReportingEngine(ScriptedEngine):
     report: PolicyReport = REPORT
     settings: dict[str, Setting | None] = field(default_factory=dict)
     memory: MemoryReport = MEMORY
+    cached: int = 64
 
     def configure(self, domain: str, num_speculative_tokens: Setting | None) -> None:
         self.settings[domain] = num_speculative_tokens
@@ -75,7 +76,7 @@ class ReportingEngine(ScriptedEngine):
         return replace(
             super().statistics(),
             prompt_tokens=100,
-            cached_prompt_tokens=64,
+            cached_prompt_tokens=self.cached,
             seconds={"draft": 1.5, "verify": 6.0, "prefill": 2.0, "rest": 0.5, "idle": 40.0},
             drafts=(draft,),
             memory=self.memory,
@@ -188,7 +189,7 @@ def test_time_by_phase_and_the_prefix_cache(client: httpx.Client, engine: Report
     assert seconds == {"draft": 1.5, "verify": 6.0, "prefill": 2.0, "rest": 0.5, "idle": 40.0}
     assert series["vllm:prefix_cache_hits_total", ()] == series["vllm:prompt_tokens_cached_total", ()] == 64
     assert series["vllm:prefix_cache_queries_total", ()] == 100
-    engine.memory = replace(MEMORY, prefix_cache_limit=0)
+    engine.memory, engine.cached = replace(MEMORY, prefix_cache_limit=0), 0
     assert scrape(client)["vllm:prefix_cache_queries_total", ()] == 0
 
 
