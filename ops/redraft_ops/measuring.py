@@ -50,13 +50,14 @@ def measure_versions(stack: Stack, domain: str, versions: Sequence[int | None]) 
     weights = ServingWeights(draft.module)
     measured = []
     for version in versions:
-        if version is None:
-            weights.apply(None)
-        else:
+        adapter = None
+        if version is not None:
             with tempfile.TemporaryDirectory() as folder:
                 path = stack.registry().download(domain, version, Path(folder) / "version")
-                weights.apply(read_adapter(path, draft.module, draft.fingerprint))
-        scores = score(draft.module, examples, len(tokenizer))
+                adapter = read_adapter(path, draft.module, draft.fingerprint, vocab_size=len(tokenizer))
+        weights.apply(adapter)
+        head_ids = draft.head_ids if adapter is None else adapter.head_ids
+        scores = score(draft.module, examples, len(tokenizer), head_ids=head_ids)
         measured.append(Measured(version, report(examples, scores, skipped)))
     return measured
 

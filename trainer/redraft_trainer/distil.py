@@ -7,18 +7,14 @@ of its examples, settings and seed: the same input gives the same adapter on the
 
 from __future__ import annotations
 
-import itertools
-import math
 import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from peft import LoraConfig, get_peft_model
-from redraft_models.adapter import Adapter, load_into_peft
+from redraft_models.adapter import Adapter
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -26,13 +22,13 @@ from redraft_trainer.data import Batch, Example, limit_tokens, training_batches
 from redraft_trainer.errors import NoUsableSamples
 from redraft_trainer.forward import Head, Trunk, head_loss
 from redraft_trainer.guard import Guard
+from redraft_trainer.heads import inside, places
 from redraft_trainer.losses import LOSSES, Targets
 from redraft_trainer.measure import score
+from redraft_trainer.preparation import learning_rate, make_accelerator, set_dropout, sharded, with_lora
 from redraft_trainer.settings import Precision, TrainerSettings
 
 Progress = Callable[[dict[str, Any]], None]
-FINAL_RATE = 0.05
-"""Share of the peak learning rate that the cosine ends at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +66,18 @@ def distil(
     *,
     vocab_size: int,
     start: Adapter | None = None,
+    head_ids: Tensor | None = None,
     progress: Progress | None = None,
     accelerator: Accelerator | None = None,
 ) -> Distilled:
     """Train LoRA on all linear layers of the draft, which gets its adapters in place (`.model.unload()`
     takes them out).
 
-    `start` continues an adapter of the same rank, else AdapterRejected. `progress` gets plain dictionaries:
-    stage "train" per step and "validate" per evaluation. Without validation examples the last step is the
-    best one. Raises NoUsableSamples without training examples, Diverged where a loss, gradient or weight
-    runs away.
+    `start` continues an adapter of the same rank, else AdapterRejected. With `head_ids` [S] the draft learns
+    the target's law on these ids alone, which its trimmed head will score. `progress` gets plain
+    dictionaries: stage "train" per step and "validate" per evaluation. Without validation examples the last
+    step is the best one. Raises NoUsableSamples without training examples, Diverged where a loss, gradient
+    or weight runs away.
     """
     if not train_examples:
         raise NoUsableSamples(
@@ -88,52 +86,11 @@ def distil(
     accelerator = accelerator or make_accelerator(settings.mixed_precision, draft_module.device)
     with torch.random.fork_rng():
         torch.manual_seed(settings.seed)
-        model = _with_lora(draft_module.to(accelerator.device), settings, start)
+        model = with_lora(draft_module.to(accelerator.device), settings, start)
         validation = limit_tokens(validation_examples, settings.validation_tokens)
-        return _Training(draft_module, model, settings, vocab_size, validation, accelerator, progress).run(
-            train_examples
-        )
-
-
-def make_accelerator(wanted: Precision, device: torch.device) -> Accelerator:
-    """The process's accelerator. There is one precision per process: a second one of another kind is
-    refused.
-    """
-    on_cpu = device.type == "cpu"
-    return Accelerator(mixed_precision=effective_precision(wanted, on_cpu), cpu=on_cpu)
-
-
-def effective_precision(wanted: Precision, on_cpu: bool) -> Precision:
-    """What `wanted` comes to. fp16 needs loss scaling, which only a GPU has: on the CPU it is full
-    precision.
-    """
-    return "no" if wanted == "fp16" and on_cpu else wanted
-
-
-def _with_lora(draft_module: PreTrainedModel, settings: TrainerSettings, start: Adapter | None) -> Any:
-    config = LoraConfig(
-        task_type="CAUSAL_LM",
-        r=settings.rank,
-        lora_alpha=settings.lora_alpha,
-        lora_dropout=settings.lora_dropout,
-        target_modules="all-linear",
-    )
-    with warnings.catch_warnings():
-        # peft asks the model for a name that transformers is about to drop.
-        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
-        model = get_peft_model(draft_module, config)
-    if start is not None:
-        load_into_peft(model, start)
-    return model.eval()
-
-
-def learning_rate(step: int, settings: TrainerSettings) -> float:
-    """Linear warm-up, then a cosine down to FINAL_RATE of the peak. `step` counts from 1."""
-    warmup = max(1, round(settings.warmup_fraction * settings.max_steps))
-    if step <= warmup:
-        return settings.learning_rate * step / warmup
-    done = (step - warmup) / max(1, settings.max_steps - warmup)
-    return settings.learning_rate * (FINAL_RATE + (1 - FINAL_RATE) * 0.5 * (1 + math.cos(math.pi * done)))
+        return _Training(
+            draft_module, model, settings, vocab_size, validation, accelerator, progress, head_ids
+        ).run(train_examples)
 
 
 @dataclass
@@ -147,6 +104,7 @@ class _Training:
     validation: Sequence[Example]
     accelerator: Accelerator
     progress: Progress | None
+    head_ids: Tensor | None
     steps: list[Step] = field(default_factory=list)
     curve: list[tuple[int, float]] = field(default_factory=list)
     best: tuple[float, int, dict[str, Tensor]] = (-1.0, 0, {})
@@ -159,7 +117,7 @@ class _Training:
         started = time.monotonic()
         trunk, optimizer = self._prepare()
         guard = Guard(self.vocab_size, tolerate_skips=self.precision == "fp16")
-        batches = _sharded(
+        batches = sharded(
             training_batches(examples, self.settings.batch_size, self.settings.seed), self.accelerator
         )
         self._evaluate(0)
@@ -184,7 +142,13 @@ class _Training:
         parameters = [weight for _, weight in self._trainable()]
         optimizer = torch.optim.AdamW(parameters, lr=self.settings.learning_rate, weight_decay=0.0)
         half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.precision)
-        self.head = Head(self.draft, half)
+        # Measuring needs the full head beside the trimmed one: what the latter leaves out is lost there.
+        self.head = self.full_head = Head(self.draft, half)
+        self.scored, self.place_V = self.vocab_size, None
+        if self.head_ids is not None:
+            self.head = Head(self.draft, half, self.head_ids)
+            self.scored = len(self.head_ids)
+            self.place_V = places(self.head_ids, self.vocab_size, self.accelerator.device)
         trunk, prepared = self.accelerator.prepare(Trunk(self.draft), optimizer)
         return trunk, prepared
 
@@ -195,7 +159,9 @@ class _Training:
         rate = learning_rate(step, self.settings)
         for group in optimizer.param_groups:
             group["lr"] = rate
-        _set_dropout(self.model, training=True)
+        if self.place_V is not None:
+            batch = inside(batch, self.place_V)
+        set_dropout(self.model, training=True)
         with self.accelerator.autocast():
             hidden_NH = trunk(batch.input_ids_BT, batch.loss_index_N)
             surrogate, loss = head_loss(hidden_NH, self.head, self._loss, batch.targets)
@@ -210,7 +176,7 @@ class _Training:
         return Step(step, float(mean), rate, float(norm))
 
     def _loss(self, logits_NV: Tensor, targets: Targets) -> Tensor:
-        return LOSSES[self.settings.loss](logits_NV, targets, self.vocab_size)
+        return LOSSES[self.settings.loss](logits_NV, targets, self.scored)
 
     def _evaluate(self, step: int) -> bool:
         """Score the validation examples and keep the weights if they are the best; True where patience has
@@ -218,9 +184,11 @@ class _Training:
         """
         if not self.validation:
             return False
-        _set_dropout(self.model, training=False)
+        set_dropout(self.model, training=False)
         with self.accelerator.autocast():
-            overlaps = score(self.draft, self.validation, self.vocab_size, head=self.head).overlaps
+            overlaps = score(
+                self.draft, self.validation, self.vocab_size, head=self.full_head, head_ids=self.head_ids
+            ).overlaps
         acceptance = float(torch.cat(overlaps).double().mean())
         self.curve.append((step, acceptance))
         self._tell({"stage": "validate", "step": step, "validation_acceptance": acceptance})
@@ -232,7 +200,7 @@ class _Training:
 
     @torch.no_grad()
     def _restore(self) -> None:
-        _set_dropout(self.model, training=False)
+        set_dropout(self.model, training=False)
         for name, weight in self._trainable():
             if name in self.best[2]:
                 weight.copy_(self.best[2][name])
@@ -257,16 +225,3 @@ class _Training:
             trained_tokens=self.tokens,
             seconds=seconds,
         )
-
-
-def _set_dropout(model: nn.Module, *, training: bool) -> None:
-    """Switch LoRA's own dropout; the base stays in eval mode, as it is served."""
-    for name, module in model.named_modules():
-        if "lora_dropout" in name:
-            module.train(training)
-
-
-def _sharded(batches: Iterator[Batch], accelerator: Accelerator) -> Iterator[Batch]:
-    """Every `num_processes`-th batch for each process, on its device: together they see each batch once."""
-    mine = itertools.islice(batches, accelerator.process_index, None, accelerator.num_processes)
-    return (batch.to(accelerator.device) for batch in mine)

@@ -43,7 +43,8 @@ class Trunk(nn.Module):
 class _Passthrough(nn.Module):
     """Stands where the decoder stood: what comes in as embeddings goes to the head."""
 
-    def forward(self, inputs_embeds: Tensor, **_: Any) -> BaseModelOutputWithPast:
+    def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> BaseModelOutputWithPast:
+        # Some families hand the input ids, which are None here, over by position.
         return BaseModelOutputWithPast(last_hidden_state=cast(Any, inputs_embeds))
 
 
@@ -52,30 +53,42 @@ class Head:
     soft caps).
 
     `dtype` other than the model's makes one private copy of the output weight, since autocast would convert
-    a frozen weight anew at each call. The model itself is left alone: its embedding may be the target's own
+    a frozen weight anew at each call. With `head_ids` [S] the logits are those of a trimmed head, [N, S], and
+    only its rows are multiplied. The model itself is left alone: its embedding may be the target's own
     tensor.
     """
 
-    def __init__(self, causal_lm: PreTrainedModel, dtype: torch.dtype | None = None) -> None:
+    def __init__(
+        self, causal_lm: PreTrainedModel, dtype: torch.dtype | None = None, head_ids: Tensor | None = None
+    ) -> None:
         self._model = copy.copy(causal_lm)
         modules = dict(causal_lm._modules)
         modules[causal_lm.base_model_prefix] = _Passthrough()
         self._model._modules = modules
         self._dtype = dtype
+        self._rows = None if head_ids is None else head_ids.to(causal_lm.device, torch.long)
         linear = modules.get("lm_head")
-        if dtype is not None and isinstance(linear, nn.Linear) and linear.weight.dtype != dtype:
-            modules["lm_head"] = _frozen_linear(linear, dtype)
+        if isinstance(linear, nn.Linear):
+            wanted = dtype or linear.weight.dtype
+            if self._rows is not None or linear.weight.dtype != wanted:
+                modules["lm_head"] = _frozen_linear(linear, wanted, self._rows)
+            self._rows = None
 
     def __call__(self, hidden_NH: Tensor) -> Tensor:
         hidden = hidden_NH if self._dtype is None else hidden_NH.to(self._dtype)
-        return cast(Tensor, self._model(inputs_embeds=hidden[None], use_cache=False).logits[0])
+        logits_NV = cast(Tensor, self._model(inputs_embeds=hidden[None], use_cache=False).logits[0])
+        return logits_NV if self._rows is None else logits_NV[:, self._rows]
 
 
-def _frozen_linear(linear: nn.Linear, dtype: torch.dtype) -> nn.Linear:
+def _frozen_linear(linear: nn.Linear, dtype: torch.dtype, rows: Tensor | None) -> nn.Linear:
+    def frozen_copy(weight: Tensor) -> nn.Parameter:
+        chosen = weight.detach() if rows is None else weight.detach()[rows]
+        return nn.Parameter(chosen.to(dtype), requires_grad=False)
+
     frozen = nn.Linear(1, 1, bias=linear.bias is not None, device="meta")
-    frozen.weight = nn.Parameter(linear.weight.detach().to(dtype), requires_grad=False)
+    frozen.weight = frozen_copy(linear.weight)
     if linear.bias is not None:
-        frozen.bias = nn.Parameter(linear.bias.detach().to(dtype), requires_grad=False)
+        frozen.bias = frozen_copy(linear.bias)
     return frozen
 
 

@@ -8,6 +8,9 @@ request's own temperature and cut-offs: the same functions that serving draws wi
 p is logged at k tokens; what all others share, the tail, takes the draft's own shape. That is the largest
 overlap that the log allows, exact where the tail is empty or cut off. Positions with more than UNCOVERED
 outside of the logged tokens are counted, so that a reader can tell how much rests on it.
+
+Under a trimmed head q is the law on its ids alone, as serving draws from it, and what p gives to others is
+lost. The tail keeps the shape of the full head, so that its part outside of the trimmed one is lost too.
 """
 
 from __future__ import annotations
@@ -16,7 +19,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from redraft_models.laws import GREEDY_EPSILON, LawSettings, law_settings, overlap, process, real_rows
+from redraft_models.laws import (
+    GREEDY_EPSILON,
+    LawSettings,
+    law_settings,
+    overlap,
+    process,
+    real_rows,
+    restrict,
+)
 from redraft_queue.records import Sample
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -50,13 +61,24 @@ def measure(
     max_length: int = 2048,
     token_budget: int = 4096,
     max_tokens: int | None = None,
+    head_ids: Tensor | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> MeasureReport:
-    """The report of a draft on samples; those that can't be measured are counted in `skipped`."""
+    """The report of a draft on samples; those that can't be measured are counted in `skipped`.
+
+    `head_ids` [S] are those of the draft's trimmed head; None is the full head.
+    """
     examples, skipped = build_examples(samples, max_length, vocab_size)
     if max_tokens is not None:
         examples = limit_tokens(examples, max_tokens)
-    scores = score(draft_module, examples, vocab_size, token_budget=token_budget, progress=progress)
+    scores = score(
+        draft_module,
+        examples,
+        vocab_size,
+        token_budget=token_budget,
+        head_ids=head_ids,
+        progress=progress,
+    )
     return report(examples, scores, skipped)
 
 
@@ -85,16 +107,20 @@ def score(
     *,
     token_budget: int = 4096,
     head: Head | None = None,
+    head_ids: Tensor | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Scores:
-    """Overlaps of every position of every example, in the examples' order. One pass per continuation."""
+    """Overlaps of every position of every example, in the examples' order. One pass per continuation.
+
+    `head` computes the logits of the full head; under `head_ids` [S] the draft's law is one on these alone.
+    """
     trunk, head, device = Trunk(draft_module), head or Head(draft_module), draft_module.device
     overlaps: list[Tensor] = [torch.empty(0)] * len(examples)
     covered: list[Tensor] = [torch.empty(0)] * len(examples)
     done = 0
     for indices, batch in scoring_batches(examples, token_budget):
         laws = law_settings([row_law(examples[i]) for i in indices], device)
-        values, inside = batch_overlap(trunk, head, batch.to(device), laws, vocab_size)
+        values, inside = batch_overlap(trunk, head, batch.to(device), laws, vocab_size, head_ids)
         sizes = [examples[i].tokens for i in indices]
         for i, value, is_covered in zip(
             indices, torch.split(values, sizes), torch.split(inside, sizes), strict=True
@@ -113,7 +139,12 @@ def row_law(example: Example) -> tuple[float, int, float, float]:
 
 
 def batch_overlap(
-    trunk: torch.nn.Module, head: Head, batch: Batch, laws: LawSettings, vocab_size: int
+    trunk: torch.nn.Module,
+    head: Head,
+    batch: Batch,
+    laws: LawSettings,
+    vocab_size: int,
+    head_ids: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Overlap [N] and coverage [N] of one batch; `laws` holds one entry per row of the batch."""
     hidden_NH = trunk(batch.input_ids_BT, batch.loss_index_N)
@@ -121,26 +152,35 @@ def batch_overlap(
     for start in range(0, len(batch.targets), CHUNK):
         piece = slice(start, start + CHUNK)
         logits = real_rows(head(hidden_NH[piece]).float(), vocab_size)
-        value, covered = position_overlap(logits, batch.targets[piece], laws[batch.row_N[piece]])
+        value, covered = position_overlap(logits, batch.targets[piece], laws[batch.row_N[piece]], head_ids)
         values.append(value)
         inside.append(covered)
     return torch.cat(values), torch.cat(inside)
 
 
-def position_overlap(logits_NV: Tensor, targets: Targets, laws: LawSettings) -> tuple[Tensor, Tensor]:
-    """Overlap [N] of the processed laws, and whether the log covers the target's one [N]."""
+def position_overlap(
+    logits_NV: Tensor, targets: Targets, laws: LawSettings, head_ids: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Overlap [N] of the processed laws, and whether the log covers the target's one [N].
+
+    `logits_NV` are the full head's; the draft's law is restricted to `head_ids` [S] where they are given.
+    """
     greedy_N = laws.temperature <= GREEDY_EPSILON
-    value_N = (logits_NV.argmax(-1) == targets.token_N).float()
+    value_N = (restrict(logits_NV, head_ids).argmax(-1) == targets.token_N).float()
     covered_N = torch.ones_like(greedy_N)
     rows = (~greedy_N).nonzero()[:, 0]
     if len(rows):
-        value_N[rows], covered_N[rows] = _sampled_overlap(logits_NV[rows], targets[rows], laws[rows])
+        value_N[rows], covered_N[rows] = _sampled_overlap(
+            logits_NV[rows], targets[rows], laws[rows], head_ids
+        )
     return value_N, covered_N
 
 
-def _sampled_overlap(logits_NV: Tensor, targets: Targets, laws: LawSettings) -> tuple[Tensor, Tensor]:
+def _sampled_overlap(
+    logits_NV: Tensor, targets: Targets, laws: LawSettings, head_ids: Tensor | None
+) -> tuple[Tensor, Tensor]:
     p_NV = process(target_logits(logits_NV, targets), laws)
-    q_NV = process(logits_NV, laws)
+    q_NV = process(restrict(logits_NV, head_ids), laws)
     logged_NK = torch.where(targets.valid_NK, p_NV.gather(-1, targets.topk_ids_NK), 0.0)
     # Rounding may lift a sum a hair above 1.
     return overlap(p_NV, q_NV).clamp(max=1.0), logged_NK.sum(-1) >= 1.0 - UNCOVERED

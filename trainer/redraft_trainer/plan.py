@@ -47,6 +47,8 @@ class Plan:
     new_tokens: int
     lost: int
     """Entries that were trimmed before the range was fixed, and that no round saw."""
+    holdout_percent: int = 0
+    """The share of prompts that earlier rounds held out: a lower setting makes none of them trainable."""
 
 
 @dataclass
@@ -59,6 +61,8 @@ class Collected:
     tokens: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
     first_id: str | None = None
+    holdout_percent: int = 0
+    """The share of prompts that was held out."""
     tally: ReadTally = field(default_factory=ReadTally)
 
     def lost(self, plan: Plan) -> int:
@@ -83,6 +87,7 @@ def make_plan(stream: SampleStream, domain: str, cursor: Mapping[str, str]) -> P
         new_entries=backlog.new_entries,
         new_tokens=backlog.new_tokens,
         lost=backlog.lost,
+        holdout_percent=int(cursor.get("holdout_percent", 0)),
     )
 
 
@@ -119,7 +124,9 @@ def collect(
     `target` and `tokenizer` are the fingerprints that a sample must carry; others go to the dead letters.
     `tick` is called now and then with the number of entries read, and may raise.
     """
-    found = Collected()
+    held_out = max(plan.holdout_percent, settings.holdout_percent)
+    settings = settings.model_copy(update={"holdout_percent": held_out})
+    found = Collected(holdout_percent=held_out)
     seen: set[tuple[str, int]] = set()
     parts: tuple[Part, ...] = ("train", "validation", "heldout")
     with ExitStack() as stack:

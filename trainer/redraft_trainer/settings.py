@@ -30,7 +30,9 @@ class TrainerSettings(BaseModel):
     warmup_fraction: float = Field(default=0.05, ge=0, le=1)
     max_grad_norm: float = Field(default=1.0, gt=0)
     holdout_percent: int = Field(default=20, ge=1, le=90)
-    """Share of all prompts that only the gate sees."""
+    """Share of all prompts that only the gate sees. Once raised it stays so for a domain: lowering it would
+    train on prompts that versions were measured on.
+    """
     validation_percent: int = Field(default=10, ge=0, le=90)
     """Share of the training prompts that choose the step and stop the training early."""
     validation_tokens: int = Field(default=4096, ge=1)
@@ -43,6 +45,10 @@ class TrainerSettings(BaseModel):
     replay_fraction: float = Field(default=0.25, ge=0, lt=1)
     """Share of the training tokens that is drawn from before the cursor."""
     start_from: Literal["champion", "base"] = "champion"
+    head_size: int = Field(default=8192, ge=0)
+    """Ids that the new draft's head scores: those that the training samples use, then the lowest; rounded up
+    to a multiple of 64. 0, or a vocabulary less than twice as large, keeps the full head.
+    """
     num_processes: int = Field(default=1, ge=1)
     num_threads: int | None = Field(default=None, ge=1)
     """CPU threads of the training process; None leaves torch's choice."""

@@ -11,16 +11,20 @@ import torch
 from accelerate import Accelerator
 from redraft_models.adapter import Adapter, ServingWeights, adaptable_linears, read_adapter, save_adapter
 from redraft_models.errors import AdapterRejected
-from redraft_models.loading import Draft, load_draft, resolve_device
+from redraft_models.head import HEAD_SHA256, choose_head_ids
+from redraft_models.loading import Draft, eos_token_ids, load_draft, resolve_device
 from redraft_models.settings import ModelSettings
 from redraft_queue.records import Sample
+from torch import Tensor
 
 from redraft_trainer.agreement import live_agreement, self_acceptance
 from redraft_trainer.data import Example, build_examples, some_of
-from redraft_trainer.distil import Distilled, Progress, distil, make_accelerator
+from redraft_trainer.distil import Distilled, Progress, distil
 from redraft_trainer.errors import RoundFailed
+from redraft_trainer.heads import IdCounts, heldout_coverage
 from redraft_trainer.measure import report, score
 from redraft_trainer.plan import part_file
+from redraft_trainer.preparation import make_accelerator
 from redraft_trainer.sample_files import read_samples
 from redraft_trainer.settings import TrainerSettings
 from redraft_trainer.split import Part
@@ -45,9 +49,12 @@ def train(folder: Path, spec: dict[str, Any], tell: Progress) -> dict[str, Any] 
     accelerator = make_accelerator(settings.mixed_precision, device)
     if accelerator.is_main_process:
         tell({"stage": "load"})
-    draft, vocab_size = _load(models, Path(spec["cache_dir"]), accelerator)
-    champion, champion_problem = _champion(spec, draft)
-    sets, skipped = _examples(folder, vocab_size, models, settings, draft)
+    draft, tokenizer = _load(models, Path(spec["cache_dir"]), accelerator)
+    vocab_size = len(tokenizer)
+    champion, champion_problem = _champion(spec, draft, vocab_size)
+    counts = IdCounts(vocab_size)
+    sets, skipped = _examples(folder, counts, vocab_size, models, settings, draft)
+    head_ids = _head_ids(counts, draft, tokenizer, settings)
     goes_on = settings.start_from == "champion" and _same_shape(champion, settings, draft)
     start = champion if goes_on else None
     distilled = distil(
@@ -57,23 +64,25 @@ def train(folder: Path, spec: dict[str, Any], tell: Progress) -> dict[str, Any] 
         settings,
         vocab_size=vocab_size,
         start=start,
+        head_ids=head_ids,
         progress=tell,
         accelerator=accelerator,
     )
     accelerator.wait_for_everyone()
     if not accelerator.is_main_process:
         return None
+    facts = {**_training_facts(distilled), **_head_facts(head_ids, vocab_size, sets["heldout"])}
     provenance = {
         **spec["provenance"],
-        **_training_facts(distilled),
+        **facts,
         "base_draft_fingerprint": draft.fingerprint,
     }
     provenance["started_from"] = start.version if start is not None else "base"
-    sha256 = save_adapter(distilled.model, folder / CANDIDATE, provenance)
+    sha256 = save_adapter(distilled.model, folder / CANDIDATE, provenance, head_ids=head_ids)
     distilled.model.unload()
     measured = _measure(folder, draft, champion, sets["heldout"], vocab_size, models, spec, tell)
     return {
-        **_training_facts(distilled),
+        **facts,
         **measured,
         "sha256": sha256,
         "started_from": provenance["started_from"],
@@ -85,15 +94,17 @@ def train(folder: Path, spec: dict[str, Any], tell: Progress) -> dict[str, Any] 
     }
 
 
-def _load(models: ModelSettings, cache_dir: Path, accelerator: Accelerator) -> tuple[Draft, int]:
-    """The base draft in float32, whatever it is served in: an adapter is relative to the pristine weights."""
+def _load(models: ModelSettings, cache_dir: Path, accelerator: Accelerator) -> tuple[Draft, Any]:
+    """The base draft in float32, whatever it is served in: an adapter is relative to the pristine weights.
+    With the tokenizer.
+    """
     settings = models.model_copy(update={"dtype": "float32", "device": "cpu"})
     draft, tokenizer, _, _ = load_draft(settings, cache_dir)
     draft.module.to(accelerator.device)
-    return draft, len(tokenizer)
+    return draft, tokenizer
 
 
-def _champion(spec: dict[str, Any], draft: Draft) -> tuple[Adapter | None, str | None]:
+def _champion(spec: dict[str, Any], draft: Draft, vocab_size: int) -> tuple[Adapter | None, str | None]:
     """The champion's adapter; where it can't be used, serving can't use it either, so the base is what
     counts.
     """
@@ -104,7 +115,8 @@ def _champion(spec: dict[str, Any], draft: Draft) -> tuple[Adapter | None, str |
     try:
         if problem is None:
             folder = Path(champion["folder"])
-            return read_adapter(folder, draft.module, draft.fingerprint, version=number), None
+            module, base = draft.module, draft.fingerprint
+            return read_adapter(folder, module, base, version=number, vocab_size=vocab_size), None
     except AdapterRejected as error:
         problem = str(error)
     return None, f"version {number} can't be used ({problem}); the base draft stands for it"
@@ -118,9 +130,16 @@ def _same_shape(adapter: Adapter | None, settings: TrainerSettings, draft: Draft
 
 
 def _examples(
-    folder: Path, vocab_size: int, models: ModelSettings, settings: TrainerSettings, draft: Draft
+    folder: Path,
+    counts: IdCounts,
+    vocab_size: int,
+    models: ModelSettings,
+    settings: TrainerSettings,
+    draft: Draft,
 ) -> tuple[dict[str, list[Example]], dict[str, int]]:
-    """What this round looks at, and no more of it in memory, however long the range is."""
+    """What this round looks at, and no more of it in memory, however long the range is. All training samples
+    go into `counts`, and no others: a head that knew the held-out answers would measure too well.
+    """
     window = min(models.max_model_len, draft.window or models.max_model_len)
     length = min(settings.max_sequence_length, window)
     sequences = settings.max_steps * settings.batch_size * settings.num_processes
@@ -134,7 +153,7 @@ def _examples(
     for part, (longest, most_tokens) in parts.items():
         samples: Iterable[Sample] = read_samples(part_file(folder, part))
         if part == "train":
-            samples = some_of(samples, sequences, settings.seed)
+            samples = some_of(counts.through(samples), sequences, settings.seed)
         sets[part], reasons = build_examples(samples, longest, vocab_size, most_tokens)
         skipped.update({f"{part}_{reason}": count for reason, count in reasons.items()})
     return sets, skipped
@@ -152,6 +171,20 @@ def _training_facts(distilled: Distilled) -> dict[str, Any]:
     }
 
 
+def _head_ids(counts: IdCounts, draft: Draft, tokenizer: Any, settings: TrainerSettings) -> Tensor | None:
+    ends = eos_token_ids(draft.module, tokenizer)
+    head = choose_head_ids(counts.weights(), len(tokenizer), settings.head_size, ends)
+    return None if head is None else head.ids
+
+
+def _head_facts(head_ids: Tensor | None, vocab_size: int, heldout: list[Example]) -> dict[str, Any]:
+    coverage = heldout_coverage(heldout, head_ids)
+    return {
+        "head_size": vocab_size if head_ids is None else len(head_ids),
+        "head_coverage": None if coverage is None else round(coverage, 6),
+    }
+
+
 def _measure(
     folder: Path,
     draft: Draft,
@@ -162,7 +195,9 @@ def _measure(
     spec: dict[str, Any],
     tell: Progress,
 ) -> dict[str, Any]:
-    """Both drafts as they are served: base + adapter in float32, cast once to the serving dtype."""
+    """Both drafts as they are served: base + adapter in float32, cast once to the serving dtype, each under
+    its own head.
+    """
     for parameter in draft.module.parameters():
         # Parameters alone, as serving loads them: 16-bit rotary tables blur far positions.
         parameter.data = parameter.data.to(getattr(torch, models.dtype))
@@ -173,15 +208,17 @@ def _measure(
             f"a draft equal to the logged law measures {own:.3f} instead of 1: the samples' laws and tokens "
             "don't fit together, so nothing can be decided on them"
         )
-    candidate = read_adapter(folder / CANDIDATE, draft.module, draft.fingerprint)
-    reports: dict[str, Any] = {"self_acceptance": own}
+    candidate = read_adapter(folder / CANDIDATE, draft.module, draft.fingerprint, vocab_size=vocab_size)
+    head_sha256 = candidate.provenance.get(HEAD_SHA256)
+    reports: dict[str, Any] = {"self_acceptance": own, "head_sha256": head_sha256}
     for name, adapter in (("champion", champion), ("candidate", candidate)):
         reports[f"{name}_checksum"] = weights.apply(adapter)
 
         def progress(done: int, total: int, draft_name: str = name) -> None:
             tell({"stage": "measure", "draft": draft_name, "step": done, "total": total})
 
-        scores = score(draft.module, heldout, vocab_size, progress=progress)
+        head_ids = draft.head_ids if adapter is None else adapter.head_ids
+        scores = score(draft.module, heldout, vocab_size, head_ids=head_ids, progress=progress)
         reports[name] = report(heldout, scores).to_dict()
         if name == "champion":
             serving = spec["champion"]["version"] if champion is not None else "base"

@@ -50,18 +50,20 @@ class Bench:
         return run_round(replace(self.context, trainer=trainer), DOMAIN, round_id)
 
 
-def answers(count: int, seed: int, identity: Identity) -> list[Sample]:
-    """Drawn from the learn pair's table, with the law logged as serving logs it."""
+def answers(count: int, seed: int, identity: Identity, rows: np.ndarray = ROWS) -> list[Sample]:
+    """Drawn from a table, the learn pair's, with the law logged as serving logs it. Another table with the
+    same seed answers the same prompts.
+    """
     generator = np.random.default_rng(seed)
-    order = np.argsort(-ROWS, axis=1, kind="stable")[:, :32]
-    law = np.take_along_axis(ROWS, order, axis=1)
+    order = np.argsort(-rows, axis=1, kind="stable")[:, :32]
+    law = np.take_along_axis(rows, order, axis=1)
     with np.errstate(divide="ignore"):
         logs = np.log(law).astype("<f2")
     found = []
     for i in range(count):
         states = [int(generator.choice(WORDS)) for _ in range(4)]
         for _ in range(20):
-            states.append(int(generator.choice(len(ROWS), p=ROWS[states[-1]])))
+            states.append(int(generator.choice(len(rows), p=rows[states[-1]])))
         seen = states[3:-1]
         found.append(
             Sample(

@@ -10,7 +10,13 @@ from redraft_models.toy import write_toy_pair
 from redraft_trainer.data import build_example, collate
 from redraft_trainer.forward import Head, Trunk, head_loss
 from redraft_trainer.losses import forward_kl
-from transformers import Gemma2Config, Gemma2ForCausalLM, PreTrainedModel
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    PreTrainedModel,
+)
 
 from .conftest import law_sample, laws, load_model, table_samples
 
@@ -54,6 +60,34 @@ def test_head_keeps_what_a_family_does_to_its_logits() -> None:
         halves = Head(model)(Trunk(model)(ids, torch.tensor([0, 1, 2])))
         assert torch.allclose(halves, model(ids).logits[0], atol=1e-5)
         assert halves.abs().max() <= 2.0
+        trimmed = Head(model, head_ids=torch.tensor([2, 9]))(Trunk(model)(ids, torch.tensor([0, 1, 2])))
+        assert torch.allclose(trimmed, halves[:, [2, 9]], atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+def test_a_trimmed_head_gives_those_columns_and_leaves_the_model_alone(
+    model: PreTrainedModel, dtype: torch.dtype | None
+) -> None:
+    _, batch = batch_of(model, [9, 2, 5])
+    ids = torch.tensor([1, 4, 40], dtype=torch.int32)
+    before = model.lm_head.weight
+    with torch.inference_mode():
+        hidden = Trunk(model)(batch.input_ids_BT, batch.loss_index_N)
+        trimmed, full = Head(model, dtype, ids)(hidden), Head(model, dtype)(hidden)
+    assert trimmed.shape == (16, 3)
+    assert torch.allclose(trimmed, full[:, ids], atol=1e-5 if dtype is None else 0.05)
+    assert model.lm_head.weight is before
+
+
+def test_a_trimmed_head_of_a_model_that_names_its_head_otherwise() -> None:
+    config = GPTNeoXConfig(
+        vocab_size=32, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2
+    )
+    model = GPTNeoXForCausalLM(config).eval()
+    ids = torch.tensor([1, 4, 30], dtype=torch.int32)
+    hidden = torch.randn(5, 16)
+    with torch.inference_mode():
+        assert torch.allclose(Head(model, None, ids)(hidden), Head(model)(hidden)[:, ids], atol=1e-6)
 
 
 def test_head_in_16_bits_leaves_the_model_alone(model: PreTrainedModel) -> None:

@@ -56,7 +56,7 @@ def test_a_draft_that_is_not_processed_goes_red(
     target, draft = table_pair
 
     def half_processed(
-        logits: torch.Tensor, targets: Targets, laws_N: object
+        logits: torch.Tensor, targets: Targets, laws_N: object, head_ids: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
         p = process(target_logits(logits, targets), laws_N)  # type: ignore[arg-type]
         return overlap(p, torch.softmax(logits, -1)), torch.ones(len(p), dtype=torch.bool)
@@ -94,6 +94,65 @@ def test_positions_that_the_log_does_not_cover_are_counted(table_pair: tuple[Pat
     assert tight.uncovered_tokens == 0
     # The lumped tail is an upper bound: min(.5,.2) + min(.2,.45) + min(.3,.35) = 0.70 instead of 0.60.
     assert loose.acceptance_rate == pytest.approx(0.70, abs=1e-3)
+
+
+HEADS = {
+    "first two": (3, 4),
+    "first and third": (3, 5),
+    "last": (7,),
+    "all": tuple(range(V)),
+    "specials": (0, 1, 2),
+}
+TRIMMED = [
+    # q = (0.20, 0.45) / 0.65 on the first two words: min(0.50, 0.3077) + min(0.20, 0.6923).
+    (Sampling(), "first two", 0.5077),
+    (Sampling(), "first and third", 0.65),
+    (Sampling(), "last", 0.05),
+    (Sampling(), "all", 0.60),
+    (Sampling(), "specials", 0.0),
+    # p's best word is the first; among (3, 5) it is q's best too.
+    (Sampling(temperature=0.0), "first two", 0.0),
+    (Sampling(temperature=0.0), "first and third", 1.0),
+    (Sampling(temperature=0.5), "all", 0.2986),
+    # p = (0.50, 0.20, 0.15) / 0.85 after its own cut; q keeps both words of its head.
+    (Sampling(top_k=3), "first two", 0.5430),
+]
+
+
+@pytest.mark.parametrize(("sampling", "name", "expected"), TRIMMED)
+def test_under_a_trimmed_head_what_it_leaves_out_is_lost(
+    table_pair: tuple[Path, Path], sampling: Sampling, name: str, expected: float
+) -> None:
+    target, draft = table_pair
+    ids = torch.tensor(HEADS[name], dtype=torch.int32)
+    report = measure(load_model(draft), samples(target, sampling, 4), V, head_ids=ids)
+    assert report.acceptance_rate == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_head_that_covers_all_measures_as_the_full_one(table_pair: tuple[Path, Path]) -> None:
+    target, draft = table_pair
+    model, every = load_model(draft), torch.arange(V, dtype=torch.int32)
+    for top_k in (2, 32):
+        found = samples(target, Sampling(top_p=0.9), 4, top_k=top_k)
+        assert measure(model, found, V, head_ids=every) == measure(model, found, V)
+
+
+def test_the_unlogged_part_of_the_law_is_lost_outside_of_the_head_too(
+    table_pair: tuple[Path, Path],
+) -> None:
+    """0.3 of the law is not logged: words 5, 6, 7, to which q gives 0.05, 0.25, 0.05. No word of the tail is
+    above the last logged one, 0.2, so the tail is 0.05, 0.20, 0.05, and only the last is in this head.
+
+    The wrong variant takes the tail's shape from the trimmed head, and so finds all of it there.
+    """
+    target, draft = table_pair
+    ids = torch.tensor([3, 4, 7], dtype=torch.int32)
+    report = measure(load_model(draft), samples(target, Sampling(), 4, top_k=2), V, head_ids=ids)
+    q = torch.tensor([0.20, 0.45, 0.05]) / 0.70
+    expected = float(torch.minimum(torch.tensor([0.5, 0.2, 0.05]), q).sum())
+    wrong = float(torch.minimum(torch.tensor([0.5, 0.2, 0.2]), q).sum())
+    assert report.acceptance_rate == pytest.approx(expected, abs=1e-3)
+    assert wrong > expected + 0.02
 
 
 def test_rows_without_a_token_take_no_probability(tmp_path: Path) -> None:

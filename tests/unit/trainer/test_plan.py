@@ -168,3 +168,21 @@ def test_a_plan_is_one_look_at_the_stream(stream: SampleStream, monkeypatch: pyt
     monkeypatch.setattr(SampleStream, "position", busy)
     plan = make_plan(stream, "default", {})
     assert (plan.new_entries, plan.last_ordinal, plan.new_tokens) == (10, 10, 100)
+
+
+@pytest.mark.parametrize(("recorded", "expected"), [("40", 40), (None, 10)])
+def test_what_was_held_out_once_is_never_trained_on(
+    stream: SampleStream, tmp_path: Path, recorded: str | None, expected: int
+) -> None:
+    """Rounds held out 40 %, now the setting says 10. Without the tag, as before it existed, the setting
+    decides, and prompts between 10 and 40 do become trainable.
+    """
+    stream.append(traffic(200, 0))
+    tags = {} if recorded is None else {"holdout_percent": recorded}
+    plan = make_plan(stream, "default", tags)
+    settings = SETTINGS.model_copy(update={"holdout_percent": 10})
+    found = collect(stream, plan, tmp_path, settings, "target", "tokenizer")
+    assert found.holdout_percent == expected
+    trained = {one.prompt_hash % 100 for one in read_samples(part_file(tmp_path, "train"))}
+    assert min(trained) >= expected
+    assert (min(trained) < 40) is (recorded is None)
