@@ -33,6 +33,9 @@ def init_draft(
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer in tokens.")] = 96,
     steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 300,
     rank: Annotated[int, typer.Option(min=1, help="Rank of the healing adapter.")] = 64,
+    head_size: Annotated[
+        int, typer.Option(min=0, help="Ids that the draft's head scores, those of the answers first; 0: all.")
+    ] = 8192,
     learning_rate: Annotated[float, typer.Option(min=0, help="Peak learning rate.")] = 2e-3,
     mixed_precision: Annotated[str, typer.Option(help="no | bf16 | fp16")] = "bf16",
     samples: Annotated[
@@ -58,6 +61,7 @@ def init_draft(
         TrainerSettings,
         learning_rate=learning_rate, max_steps=steps, rank=rank, lora_alpha=float(rank), seed=seed,
         mixed_precision=mixed_precision, eval_every=max(1, steps // 10), patience=steps, validation_percent=8,
+        head_size=head_size,
     )  # fmt: skip
     with Phases() as phases:
         pair = load_pair(settings.models, settings.cache_dir)

@@ -13,11 +13,14 @@ import torch
 from redraft_models.adapter import save_adapter
 from redraft_models.cut import cut_layers
 from redraft_models.draft_folder import CutRecipe, cut_fingerprint, write_draft_folder
+from redraft_models.head import choose_head_ids
 from redraft_models.loading import ModelPair
 from redraft_queue.records import Sample
-from redraft_trainer.data import build_examples, split
+from redraft_trainer.data import Example, build_examples, split
 from redraft_trainer.distil import Distilled, distil
+from redraft_trainer.heads import IdCounts, heldout_coverage
 from redraft_trainer.settings import TrainerSettings
+from torch import Tensor
 
 PACKAGES = ("torch", "transformers", "peft", "accelerate")
 
@@ -32,7 +35,20 @@ class Healed:
     samples: int
     trained_tokens: int
     adapter_bytes: int
+    head_size: int
+    """Ids that the draft's head scores; the vocabulary where it isn't trimmed."""
+    head_coverage: float | None
+    """Share of the tokens of answers that were not trained on which these ids hold."""
     seconds: float
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The head of the draft, chosen from the answers that it is trained on."""
+
+    ids: Tensor | None
+    size: int
+    coverage: float | None
 
 
 def heal_cut(
@@ -57,14 +73,28 @@ def heal_cut(
         )
     train, _ = build_examples(parts["train"], settings.max_sequence_length, pair.vocab_size)
     validation, _ = build_examples(parts["validation"], settings.max_sequence_length, pair.vocab_size)
-    done = distil(cut, train, validation, settings, vocab_size=pair.vocab_size, progress=progress)
-    return _write(pair, layers, done, len(samples), settings, out, made_with)
+    head = _head(pair, parts["train"], validation, settings.head_size)
+    vocab_size = pair.vocab_size
+    done = distil(
+        cut, train, validation, settings, vocab_size=vocab_size, head_ids=head.ids, progress=progress
+    )
+    return _write(pair, layers, done, head, len(samples), settings, out, made_with)
+
+
+def _head(pair: ModelPair, samples: Sequence[Sample], validation: Sequence[Example], size: int) -> _Head:
+    counts = IdCounts(pair.vocab_size)
+    for sample in samples:
+        counts.add(sample)
+    chosen = choose_head_ids(counts.weights(), pair.vocab_size, size, pair.eos_token_ids)
+    ids = None if chosen is None else chosen.ids
+    return _Head(ids, pair.vocab_size if ids is None else len(ids), heldout_coverage(validation, ids))
 
 
 def _write(
     pair: ModelPair,
     layers: Sequence[int],
     done: Distilled,
+    head: _Head,
     samples: int,
     settings: TrainerSettings,
     out: Path,
@@ -81,6 +111,11 @@ def _write(
         "samples": samples,
         "trained_tokens": done.trained_tokens,
         "best_step": done.best_step,
+        "head": {
+            "ids": head.size,
+            "chosen_from": "the answers trained on: tokens and logged law, then the lowest ids",
+            "coverage_of_answers_not_trained_on": head.coverage,
+        },
         "validation_acceptance": {str(step): round(value, 4) for step, value in done.validation},
         "precision_effective": done.precision_effective,
         "packages": {name: version(name) for name in PACKAGES},
@@ -95,6 +130,17 @@ def _write(
             tokenizer_fingerprint=pair.tokenizer_fingerprint,
             layers=layers,
             adapter_dir=adapter,
+            head_ids=head.ids,
         )
     size = sum(file.stat().st_size for file in (out / "adapter").iterdir())
-    return Healed(recipe, before, after, samples, done.trained_tokens, size, done.seconds)
+    return Healed(
+        recipe=recipe,
+        acceptance_before=before,
+        acceptance_after=after,
+        samples=samples,
+        trained_tokens=done.trained_tokens,
+        adapter_bytes=size,
+        head_size=head.size,
+        head_coverage=head.coverage,
+        seconds=done.seconds,
+    )
