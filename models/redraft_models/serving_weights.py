@@ -67,6 +67,12 @@ class ServingWeights:
         """sha256 over the serving weights as they are now: names and bytes, in the order of names."""
         return _checksum(self._live)
 
+    @staticmethod
+    def checksum_of(module: Any) -> str:
+        """The same of another module that serves prepared weights."""
+        linears = adaptable_linears(module)
+        return _checksum({f"{name}.weight": linear.weight for name, linear in linears.items()})
+
     def apply(self, adapter: Adapter | None) -> str:
         """Prepare, install, and answer the checksum read back from the parameters."""
         self.install(self.prepare(adapter))

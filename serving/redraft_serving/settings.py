@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
+from redraft_serving.policy.settings import PolicySettings
+
 
 class ServingSettings(BaseModel):
     """How one serving worker listens, batches, speculates, captures and follows the registry."""
@@ -59,6 +61,7 @@ class ServingSettings(BaseModel):
     capture_buffer: int = Field(
         default=1024, ge=1, description="Samples held while Redis is away; then dropped."
     )
+    policy: PolicySettings = Field(default_factory=PolicySettings)
     drain_seconds: float = Field(
         default=20.0, ge=0, description="Seconds that a stop waits for running requests."
     )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from redraft_models.loading import ModelPair
 from redraft_queue.records import Sample
@@ -16,6 +17,7 @@ from redraft_queue.records import Sample
 from redraft_serving.engine import commit
 from redraft_serving.engine.interface import Emission, RequestStatistics
 from redraft_serving.engine.ledger import Ledger, version_of
+from redraft_serving.engine.prefill import Prefill
 from redraft_serving.engine.recording import record_laws, record_logprobs, sample_of
 from redraft_serving.engine.round import RoundResult, Rounds
 from redraft_serving.engine.rows import EmittedToken, Row
@@ -34,31 +36,56 @@ class Batch:
         self,
         pair: ModelPair,
         rounds: Rounds,
+        prefill: Prefill,
         ledger: Ledger,
         capture_top_k: int,
         on_sample: SampleSink | None,
     ) -> None:
-        self.pair, self.rounds, self.ledger = pair, rounds, ledger
+        self.pair, self.rounds, self.prefill, self.ledger = pair, rounds, prefill, ledger
         self.capture_top_k, self.on_sample = capture_top_k, on_sample
         self.rows: list[Row] = []
+        self.reading: Row | None = None
+        """The row whose prompt is being read; its slot is the one behind those of `rows`."""
         self.deaf: set[str] = set()
         """Request ids whose receiver raised: to be cancelled."""
 
+    @property
+    def running(self) -> int:
+        """Rows that have a slot."""
+        return len(self.rows) + (self.reading is not None)
+
     def admit(self, row: Row) -> None:
-        """Give a row the next slot and read its prompt."""
+        """Give a row the next slot; its prompt is then read chunk by chunk."""
         row.slot = len(self.rows)
-        self.rows.append(row)
+        self.reading = row
         row.admitted = time.monotonic()
-        try:
-            self.rounds.admit(row)
-        except Exception as error:
-            log.exception("request %s failed while its prompt was read", row.request.request_id)
-            self._release(row)
-            self._fail(row, f"the prompt could not be read ({type(error).__name__})")
-        row.decoding = time.monotonic()
-        self._count_fallbacks([row], [None])
         with self.ledger.lock:
             self.ledger.prompt_tokens += row.prompt_length
+        with self._guard(row):
+            self.prefill.begin(row)
+            with self.ledger.lock:
+                self.ledger.cached_prompt_tokens += row.cached_tokens
+
+    def read_chunk(self) -> None:
+        """Read on in the prompt at hand; a row whose prompt is read joins the rounds."""
+        row = self.reading
+        if row is None:
+            return
+        with self._guard(row):
+            if self.prefill.read(row, alone=not self.rows):
+                row.decoding = time.monotonic()
+                self.reading = None
+                self.rows.append(row)
+
+    @contextmanager
+    def _guard(self, row: Row) -> Iterator[None]:
+        """A prompt that can't be read ends its own request alone."""
+        try:
+            yield
+        except Exception as error:
+            log.exception("request %s failed while its prompt was read", row.request.request_id)
+            self.reading = None
+            self._fail(row, f"the prompt could not be read ({type(error).__name__})")
 
     def guarded_round(self) -> None:
         """One round; a fault of it fails the requests in it, never the thread."""
@@ -70,6 +97,8 @@ class Batch:
         except Exception as error:
             log.exception("a round of %d requests failed", len(rows))
             self.rows = []
+            if self.reading is not None:
+                self._move(self.reading, 0)
             # Some may have left the batch already, and not have been told.
             for row in rows:
                 if not row.told:
@@ -77,6 +106,9 @@ class Batch:
 
     def abort(self, request_ids: set[str]) -> None:
         """End rows of these requests."""
+        if self.reading is not None and self.reading.request.request_id in request_ids:
+            row, self.reading = self.reading, None
+            self.end_aborted(row)
         for row in [row for row in self.rows if row.request.request_id in request_ids]:
             self._release(row)
             self.end_aborted(row)
@@ -101,6 +133,7 @@ class Batch:
                 self._release(row)
         for row, (share, text) in zip(rows, shares, strict=True):
             self._tell(row, share, text)
+        self.rounds.observe(result)
 
     def _count_fallbacks(self, rows: list[Row], before: list[str | None]) -> None:
         with self.ledger.lock:
@@ -109,8 +142,14 @@ class Batch:
                     self.ledger.fallback[row.plain_reason] += 1
 
     def _cut_run(self, row: Row, result: RoundResult, b: int) -> Run:
-        limit = result.proposal.limits[b]
-        run = commit.run_of(row, result.drafted[b], result.accepted[b], result.last[b], limit)
+        run = commit.run_of(
+            row,
+            result.drafted[b],
+            result.accepted[b],
+            result.last[b],
+            result.limits[b],
+            result.by_draft(b),
+        )
         kept, ending = commit.token_ending(row, run, self.pair.eos_token_ids, self.pair.max_model_len)
         return run[:kept], ending
 
@@ -130,13 +169,17 @@ class Batch:
             self.rounds.cache.clear(row.slot)
             return None, ""
         run, ending = cut
-        limit, accepted = result.proposal.limits[b], result.accepted[b]
         domain, version = row.request.domain, version_of(self.rounds.proposer, row.request.domain)
-        share, text = commit.advance(row, run, ending, limit, accepted)
+        proposer = result.plan.rows[b].proposer
+        share, text = commit.advance(row, run, ending, result.limits[b], result.accepted[b], proposer)
         commit.count_round(row, share, version)
         self.ledger.add(domain, version, share, row.emitted[row.released : row.settled])
         if share.ending is None:
-            self.rounds.commit(row, limit, accepted, [token.token_id for token in run])
+            self.rounds.commit(row, result, b, [token.token_id for token in run])
+        else:
+            self.prefill.keep(row)
+            if row.prediction is not None:
+                row.prediction.extend([token.token_id for token in run])
         return share, text
 
     def _tell(self, row: Row, share: commit.RowRound | None, text: str) -> None:
@@ -150,11 +193,15 @@ class Batch:
     def _release(self, row: Row) -> None:
         """Free the slot: the last row moves into it, so that rows always fill a prefix of the slots."""
         last = self.rows.pop()
-        if last is row:
-            return
-        self.rows[row.slot] = last
-        source, last.slot = last.slot, row.slot
-        self.rounds.move(last, source)
+        if last is not row:
+            self.rows[row.slot] = last
+            self._move(last, row.slot)
+        if self.reading is not None:
+            self._move(self.reading, len(self.rows))
+
+    def _move(self, row: Row, slot: int) -> None:
+        source, row.slot = row.slot, slot
+        self.rounds.move(row, source)
 
     def _end(self, row: Row, ending: commit.Ending, text: str) -> None:
         with self.ledger.lock:
@@ -194,6 +241,7 @@ def _statistics(row: Row) -> RequestStatistics:
     now = time.monotonic()
     admitted = row.admitted or now
     decoding = row.decoding or now
+    accepted_prediction, rejected_prediction = _prediction(row)
     return RequestStatistics(
         rounds=row.rounds,
         proposed=row.proposed,
@@ -205,4 +253,12 @@ def _statistics(row: Row) -> RequestStatistics:
         queue_seconds=admitted - row.submitted,
         prefill_seconds=decoding - admitted,
         decode_seconds=now - decoding,
+        cached_tokens=row.cached_tokens,
+        prediction_accepted=accepted_prediction,
+        prediction_rejected=rejected_prediction,
+        proposers=dict(row.proposers),
     )
+
+
+def _prediction(row: Row) -> tuple[int, int]:
+    return row.prediction.counts(len(row.emitted)) if row.prediction is not None else (0, 0)

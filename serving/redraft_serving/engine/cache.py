@@ -1,176 +1,121 @@
-"""Slots of a preallocated key/value cache: the only file that touches the transformers cache API.
+"""Slots of a preallocated key/value cache, and where one forward pass reads and writes in it.
 
 A row owns one slot; its length is kept by the row. Rejected tokens vanish by lowering the length: what lies
 behind it is masked, then overwritten. Legend: B rows, T tokens, L attended length, H key/value heads, D head
-dimension.
+dimension, n = B*T.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
-from transformers import PreTrainedModel
-from transformers.cache_utils import Cache, CacheLayerMixin
-
-PREFILL_CHUNK = 512
-"""Tokens of a prompt that are read in one forward pass."""
 
 
 @dataclass(slots=True)
 class Step:
-    """Where one forward pass reads and writes: shared by all layers, set before each pass."""
+    """Where one forward pass reads and writes: shared by all layers, made before each pass."""
 
     rows: slice | Tensor
     """The slots of the batch, a slice where they are neighbours (a view), else an index (a copy)."""
-    write_index: Tensor
-    """[B*T] positions in the flattened [slots * max_len] cache."""
+    slots_B: Tensor
+    places_BT: Tensor
+    """Position of each token; of padding, the bin."""
+    positions_BT: Tensor
+    """The same for the model: of padding, 0, since the bin may lie past its last position."""
     length: int
     """How many positions are attended to."""
+    size: int
+    """Positions that a slot holds, the bin included."""
+    _index: dict[int, Tensor] = field(default_factory=dict)
 
+    def index(self, heads: int) -> Tensor:
+        """[n*H] rows of a flattened [slots * H * size, D] buffer, in the order token, head."""
+        found = self._index.get(heads)
+        if found is None:
+            head = torch.arange(heads, device=self.places_BT.device)
+            base = (self.slots_B[:, None] * heads + head)[:, None] * self.size
+            found = self._index[heads] = (base + self.places_BT[:, :, None]).flatten()
+        return found
 
-class SlotLayer(CacheLayerMixin):  # type: ignore[misc]
-    """One layer's keys and values, [slots, max_len, H, D] each, so that a write is one index_copy_."""
-
-    is_sliding = False
-
-    def __init__(self, slots: int, max_len: int) -> None:
-        super().__init__()
-        self.slots, self.max_len = slots, max_len
-        self.step = Step(slice(0, 0), torch.empty(0, dtype=torch.long), 0)
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Allocate from the shapes of the first pass: the model's own number of heads and head sizes."""
-        self.keys = self._allocate(key_states)
-        self.values = self._allocate(value_states)
-        self.is_initialized = True
-
-    def _allocate(self, states_BHTD: Tensor) -> Tensor:
-        _, heads, _, size = states_BHTD.shape
-        shape = (self.slots, self.max_len, heads, size)
-        return torch.zeros(shape, dtype=states_BHTD.dtype, device=states_BHTD.device)
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        """Write the new keys and values [B, H, T, D]; return all that is attended to, [B, H, L, D]."""
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        return self._write(self.keys, key_states), self._write(self.values, value_states)
-
-    def _write(self, buffer: Tensor, states_BHTD: Tensor) -> Tensor:
-        flat = buffer.view(self.slots * self.max_len, *buffer.shape[2:])
-        flat.index_copy_(0, self.step.write_index, states_BHTD.transpose(1, 2).flatten(0, 1))
-        return buffer[self.step.rows, : self.step.length].transpose(1, 2)
-
-    def get_seq_length(self) -> int:
-        """Attended length of the pass at hand."""
-        return self.step.length
-
-    def get_max_length(self) -> int:
-        """Positions a slot holds."""
-        return self.max_len
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """(key length, offset) of the pass at hand."""
-        return self.step.length, 0
+    def attended(self) -> Tensor:
+        """[B, 1, T, L] True where a token sees a position: all up to its own."""
+        positions = torch.arange(self.length, device=self.places_BT.device)
+        return positions <= self.places_BT[:, None, :, None]
 
 
 class SlotCache:
-    """The cache of one model for `slots` rows of at most `max_len` tokens each.
+    """Keys and values of one model for `slots` rows of at most `max_len` tokens each.
 
-    Position `max_len` of each slot is a bin: tokens that only pad a ragged batch are written there and never
-    read by a real one.
+    Each layer's buffers are [slots, H, max_len + 1, D]: a slot's head is contiguous, which attention reads
+    fastest. Position `max_len` of each slot is a bin: tokens that only pad a ragged batch are written there
+    and never read by a real one.
     """
 
-    def __init__(self, model: PreTrainedModel, slots: int, max_len: int) -> None:
-        self.slots, self.bin = slots, max_len
-        self.layers = [SlotLayer(slots, max_len + 1) for _ in range(model.config.num_hidden_layers)]
-        self.cache = Cache(layers=list(self.layers))
-        self.device = model.device
+    def __init__(self, layers: int, slots: int, max_len: int, device: torch.device) -> None:
+        self.slots, self.bin, self.device = slots, max_len, device
+        self.keys: list[Tensor | None] = [None] * layers
+        self.values: list[Tensor | None] = [None] * layers
 
-    def forward(
-        self,
-        model: PreTrainedModel,
-        slots: Sequence[int],
-        tokens_BT: Tensor,
-        positions_BT: Tensor,
-        logits_to_keep: int = 0,
-    ) -> Tensor:
-        """Logits [B, T or logits_to_keep, V] of the tokens at their positions; their keys and values are
-        stored.
-
-        A position outside 0..max_len-1 marks padding. Every position up to a token's own is attended to, so
-        the slot must hold what came before it.
-        """
-        wanted = tokens_BT.shape[1]
-        tokens_BT, positions_BT = self._padded(tokens_BT, positions_BT)
-        inside = (positions_BT >= 0) & (positions_BT < self.bin)
-        places_BT = torch.where(inside, positions_BT, self.bin)
-        length = int(torch.where(inside, positions_BT, 0).max()) + 1
-        self._aim(slots, places_BT, length)
-        attended = torch.arange(length, device=self.device) <= places_BT[:, None, :, None]
-        output = model(
-            input_ids=tokens_BT,
-            attention_mask=_mask(attended, model),
-            position_ids=positions_BT.clamp(0, self.bin),
-            cache=self.cache,
-            use_cache=True,
-            logits_to_keep=logits_to_keep,
-        )
-        logits: Tensor = output.logits
-        return logits[:, -wanted:]
-
-    def _padded(self, tokens_BT: Tensor, positions_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """The same batch with padding in front where that makes it cheaper, never dearer than it was."""
-        extra = _cheaper_length(*tokens_BT.shape) - tokens_BT.shape[1] if self.device.type == "cpu" else 0
-        front = (extra, 0)
-        return pad(tokens_BT, front), pad(positions_BT, front, value=-1)
-
-    def _aim(self, slots: Sequence[int], places_BT: Tensor, length: int) -> None:
+    def step(self, slots: Sequence[int], places_BT: Sequence[Sequence[int]]) -> Step:
+        """Aim at these slots and positions; a position outside 0..max_len-1 marks padding."""
+        last, size = self.bin, self.bin + 1
+        inside = [[place if 0 <= place < last else last for place in row] for row in places_BT]
+        length = 1 + max((place for row in inside for place in row if place < last), default=0)
         index = torch.tensor(slots, device=self.device)
         first, count = slots[0], len(slots)
         neighbours = list(slots) == list(range(first, first + count))
         rows: slice | Tensor = slice(first, first + count) if neighbours else index
-        write_index = (index[:, None] * (self.bin + 1) + places_BT).flatten()
-        step = Step(rows, write_index, length)
-        for layer in self.layers:
-            layer.step = step
+        places = torch.tensor(inside, device=self.device)
+        return Step(rows, index, places, places.masked_fill(places == last, 0), length, size)
+
+    def write(self, layer: int, step: Step, keys_nHD: Tensor, values_nHD: Tensor) -> tuple[Tensor, Tensor]:
+        """Store the pass's keys and values; answer all that is attended to, [B, H, L, D] each."""
+        keys, values = self.keys[layer], self.values[layer]
+        if keys is None or values is None:
+            keys = self.keys[layer] = self._allocate(keys_nHD)
+            values = self.values[layer] = self._allocate(values_nHD)
+        return _write(keys, step, keys_nHD), _write(values, step, values_nHD)
+
+    def _allocate(self, states_nHD: Tensor) -> Tensor:
+        _, heads, size = states_nHD.shape
+        shape = (self.slots, heads, self.bin + 1, size)
+        return torch.zeros(shape, dtype=states_nHD.dtype, device=states_nHD.device)
+
+    def _buffers(self) -> list[Tensor]:
+        return [buffer for buffer in (*self.keys, *self.values) if buffer is not None]
 
     def move(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` positions of one slot over another."""
-        for layer in self.layers:
-            if layer.is_initialized:
-                layer.keys[target, :length] = layer.keys[source, :length]
-                layer.values[target, :length] = layer.values[source, :length]
+        for buffer in self._buffers():
+            buffer[target, :, :length] = buffer[source, :, :length]
 
     def clear(self, slot: int) -> None:
         """Zero a slot. A NaN left behind would come back: a masked position weighs 0, and 0 * NaN is NaN."""
-        for layer in self.layers:
-            if layer.is_initialized:
-                layer.keys[slot] = 0
-                layer.values[slot] = 0
+        for buffer in self._buffers():
+            buffer[slot] = 0
+
+    def read_slot(self, slot: int, start: int, stop: int) -> Tensor:
+        """A copy of what a slot holds at positions start..stop-1, as one flat tensor."""
+        return torch.cat([buffer[slot, :, start:stop].flatten() for buffer in self._buffers()])
+
+    def write_slot(self, slot: int, start: int, block: Tensor) -> None:
+        """Put back what `read_slot` gave, from position `start` on."""
+        buffers = self._buffers()
+        length = block.numel() // sum(buffer.shape[1] * buffer.shape[3] for buffer in buffers)
+        sizes = [buffer.shape[1] * length * buffer.shape[3] for buffer in buffers]
+        for buffer, part in zip(buffers, torch.split(block, sizes), strict=True):
+            buffer[slot, :, start : start + length] = part.view(buffer.shape[1], length, buffer.shape[3])
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of one slot in all layers; 0 before the first pass."""
+        return sum(buffer[0].nbytes for buffer in self._buffers())
 
 
-def _cheaper_length(rows: int, length: int) -> int:
-    """T' >= T of a batch [B, T]: on CPUs a matrix times 2, 3, 5, 6 or 7 rows takes longer than times 4 or 8.
-
-    With MKL up to four times as long for an output head; see docs/benchmarks.md.
-    """
-    while 1 < rows * length < 8 and rows * length % 4:
-        length += 1
-    return length
-
-
-def _mask(attended: Tensor, model: PreTrainedModel) -> Tensor:
-    """What the model's attention takes as a mask: eager attention adds it to the scores, sdpa reads it."""
-    if model.config._attn_implementation != "eager":
-        return attended
-    hidden = torch.finfo(model.dtype).min
-    return torch.zeros(attended.shape, dtype=model.dtype, device=attended.device).masked_fill(
-        ~attended, hidden
-    )
+def _write(buffer: Tensor, step: Step, states_nHD: Tensor) -> Tensor:
+    heads, size = states_nHD.shape[1:]
+    buffer.view(-1, size).index_copy_(0, step.index(heads), states_nHD.reshape(-1, size))
+    return buffer[step.rows, :, : step.length]

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from redraft_serving.engine.counts import tested_tokens
 from redraft_serving.engine.interface import Emission, RequestStatistics, TokenLogprob
 from redraft_serving.engine.rows import EmittedToken, Row
+from redraft_serving.policy.types import DRAFT
+
+PLAIN = "plain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +34,24 @@ class RowRound:
     proposed: int
     tested: int
     accepted: int
+    proposer: str | None
     ending: Ending | None
 
+    @property
+    def by_draft(self) -> bool:
+        """True where the draft model proposed."""
+        return self.proposer == DRAFT and self.proposed > 0
 
-def run_of(row: Row, drafted: Sequence[int], accepted: int, last: int, limit: int) -> list[EmittedToken]:
+
+def run_of(
+    row: Row, drafted: Sequence[int], accepted: int, last: int, limit: int, by_draft: bool
+) -> list[EmittedToken]:
     """The tokens of a round in order: the accepted prefix, then the correction, bonus or plain token."""
-    run = [EmittedToken(token, "accepted", drafted_id=token) for token in drafted[:accepted]]
+    run = [EmittedToken(token, "accepted", token, by_draft) for token in drafted[:accepted]]
     if accepted < limit:
-        run.append(EmittedToken(last, "corrected", drafted_id=drafted[accepted]))
+        run.append(EmittedToken(last, "corrected", drafted[accepted], by_draft))
     else:
-        run.append(EmittedToken(last, "bonus" if limit else "plain"))
+        run.append(EmittedToken(last, "bonus" if limit else "plain", by_draft=by_draft))
     return run[: row.remaining]
 
 
@@ -60,7 +71,12 @@ def token_ending(
 
 
 def advance(
-    row: Row, run: list[EmittedToken], ending: Ending | None, limit: int, accepted: int
+    row: Row,
+    run: list[EmittedToken],
+    ending: Ending | None,
+    limit: int,
+    accepted: int,
+    proposer: str | None,
 ) -> tuple[RowRound, str]:
     """Add a run to the row and its text; a stop string may cut both. Answers counts and text to show."""
     before = len(row.emitted)
@@ -78,12 +94,13 @@ def advance(
     kept_accepted = min(accepted, kept)
     tested = kept_accepted if kept <= accepted else tested_tokens(limit, accepted)
     row.settled = settled
-    return RowRound(limit, min(tested, limit), kept_accepted, ending), text
+    return RowRound(limit, min(tested, limit), kept_accepted, proposer, ending), text
 
 
 def count_round(row: Row, share: RowRound, version: int | str) -> None:
     """Add a round to the request's own counts."""
     row.rounds += 1
+    row.proposers[share.proposer or PLAIN if share.proposed else PLAIN] += 1
     if not share.proposed:
         return
     row.proposed += share.proposed
@@ -91,7 +108,11 @@ def count_round(row: Row, share: RowRound, version: int | str) -> None:
     row.accepted += share.accepted
     row.accepted_histogram.extend([0] * (share.proposed + 1 - len(row.accepted_histogram)))
     row.accepted_histogram[share.accepted] += 1
-    row.count_version(version)
+    if share.by_draft:
+        row.draft_rounds += 1
+        row.draft_proposed += share.proposed
+        row.draft_tested += share.tested
+        row.count_version(version)
 
 
 def emission(

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from redraft_serving.engine.commit import RowRound
 from redraft_serving.engine.counts import Counts
 from redraft_serving.engine.interface import DraftStatistics, EngineStatistics
-from redraft_serving.engine.proposer import BASE, Proposer
+from redraft_serving.engine.proposer import Proposer
 from redraft_serving.engine.rows import EmittedToken
+from redraft_serving.engine.weight_sets import BASE, ServingDraft
+from redraft_serving.policy.types import PolicyReport
+
+DomainView = Callable[[str], tuple[ServingDraft | None, PolicyReport]]
+"""What serves a domain now, and what the policy does there."""
 
 
 @dataclass(slots=True)
@@ -26,6 +32,7 @@ class Ledger:
     finished: Counter[str] = field(default_factory=Counter)
     fallback: Counter[str] = field(default_factory=Counter)
     prompt_tokens: int = 0
+    cached_prompt_tokens: int = 0
 
     def of(self, domain: str, version: int | str) -> Counts:
         """The domain's counts under this version; another version's are put away."""
@@ -40,10 +47,12 @@ class Ledger:
         outcomes = Counter(token.outcome for token in emitted)
         with self.lock:
             for counts in (self.total, self.of(domain, version)):
-                counts.add_round(share.proposed, share.tested, share.accepted)
                 counts.emitted.update(outcomes)
+                # A domain's counts tell of its draft model alone: that is what versions are compared by.
+                if counts is self.total or share.by_draft:
+                    counts.add_round(share.proposed, share.tested, share.accepted)
 
-    def snapshot(self, running: int, waiting: int, k: int, proposer: Proposer) -> EngineStatistics:
+    def snapshot(self, running: int, waiting: int, of_domain: DomainView) -> EngineStatistics:
         """A consistent copy."""
         with self.lock:
             total = self.total
@@ -60,12 +69,12 @@ class Ledger:
                 prompt_tokens=self.prompt_tokens,
                 finished=dict(self.finished),
                 fallback_rows=dict(self.fallback),
-                drafts=tuple(self._draft(domain, k, proposer) for domain in sorted(self.domains)),
+                drafts=tuple(self._draft(domain, *of_domain(domain)) for domain in sorted(self.domains)),
+                cached_prompt_tokens=self.cached_prompt_tokens,
             )
 
-    def _draft(self, domain: str, k: int, proposer: Proposer) -> DraftStatistics:
+    def _draft(self, domain: str, serving: ServingDraft | None, policy: PolicyReport) -> DraftStatistics:
         version, counts = self.domains[domain]
-        serving = proposer.serving(domain)
         return DraftStatistics(
             domain=domain,
             version=version,
@@ -78,8 +87,9 @@ class Ledger:
             tested_per_position=tuple(counts.tested_per_position),
             checksum=serving.checksum if serving else None,
             adapter=serving.adapter if serving else None,
-            num_speculative_tokens=k if serving else 0,
-            state="speculating" if serving and k else "off",
+            num_speculative_tokens=policy.num_speculative_tokens,
+            state=policy.state,
+            policy=policy,
         )
 
 

@@ -12,13 +12,14 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import Future, wait
+from dataclasses import replace
 
 import torch
 from redraft_models.adapter import Adapter
 from redraft_models.loading import ModelPair
 
 from redraft_serving.engine.batch import Batch, SampleSink
-from redraft_serving.engine.draft_model import DraftModelProposer
+from redraft_serving.engine.calibration import calibrate
 from redraft_serving.engine.interface import (
     EmissionSink,
     EngineDead,
@@ -28,10 +29,10 @@ from redraft_serving.engine.interface import (
     SwapResult,
 )
 from redraft_serving.engine.ledger import Ledger
-from redraft_serving.engine.proposer import NoProposer, PreparedSwap, Proposer
-from redraft_serving.engine.round import Rounds
+from redraft_serving.engine.parts import Parts
 from redraft_serving.engine.rows import Row, new_row
-from redraft_serving.policy.types import Setting
+from redraft_serving.engine.weight_sets import PreparedSwap, ServingDraft
+from redraft_serving.policy.types import PolicyReport, Setting
 from redraft_serving.settings import ServingSettings
 from redraft_serving.text import TextStream
 
@@ -50,33 +51,29 @@ class LocalEngine:
         self.pair = pair
         self.max_model_len = pair.max_model_len
         self.max_num_seqs, self.max_waiting = settings.max_num_seqs, settings.max_waiting
-        self.num_speculative_tokens: Setting = settings.num_speculative_tokens if pair.draft else 0
+        self.num_speculative_tokens: Setting = settings.num_speculative_tokens
         self.max_speculative_tokens = settings.max_speculative_tokens
-        self._settings: dict[str, Setting] = {}
-        self.proposer = _proposer(pair, settings.max_num_seqs)
+        self.parts = Parts(pair, settings, self._setting_of)
+        self.proposer, self.policy = self.parts.proposer, self.parts.policy
         self.ledger = Ledger()
-        self.batch = Batch(pair, self._rounds(), self.ledger, settings.capture_top_k, on_sample)
+        self.batch = Batch(
+            pair, self.parts.rounds, self.parts.prefill, self.ledger, settings.capture_top_k, on_sample
+        )
+        self._domain_settings: dict[str, Setting] = {}
         self._waiting: deque[Row] = deque()
         self._cancelled: set[str] = set()
         self._swaps: deque[tuple[PreparedSwap, Future[SwapResult]]] = deque()
         self._swap_lock = threading.Lock()
         self._wake = threading.Condition()
         self._stopping = False
+        self._idle_seconds = self._prefill_seconds = 0.0
         self._thread = threading.Thread(target=self._run, name="redraft-inference", daemon=True)
 
-    def _rounds(self) -> Rounds:
-        return Rounds(
-            self.pair.target.module,
-            self.proposer,
-            slots=self.max_num_seqs,
-            max_len=self.max_model_len,
-            vocab_size=self.pair.vocab_size,
-            ends=self.pair.eos_token_ids,
-            num_speculative_tokens=self._fixed(),
-        )
-
-    def _fixed(self) -> int:
-        return 3 if self.num_speculative_tokens == "auto" else self.num_speculative_tokens
+    def _setting_of(self, row: Row) -> Setting:
+        asked = row.request.num_speculative_tokens
+        if asked is not None:
+            return asked
+        return self._domain_settings.get(row.request.domain, self.num_speculative_tokens)
 
     # The interface, on any thread.
 
@@ -99,10 +96,11 @@ class LocalEngine:
             request.min_tokens,
         )
         row = new_row(request, sink, text)
+        row.coupled = request.sampling.seed is not None and not row.greedy and self._setting_of(row) == "auto"
         with self._wake:
             if not self.alive:
                 raise EngineDead("the inference thread has ended; restart the worker")
-            if len(self.batch.rows) + len(self._waiting) >= self.max_num_seqs + self.max_waiting:
+            if self.batch.running + len(self._waiting) >= self.max_num_seqs + self.max_waiting:
                 raise EngineFull(len(self._waiting))
             self._waiting.append(row)
             self._wake.notify()
@@ -136,17 +134,26 @@ class LocalEngine:
             self._swaps.append((swap, future))
             self._wake.notify()
 
-    def statistics(self) -> EngineStatistics:
-        """A consistent snapshot."""
-        running, waiting = len(self.batch.rows), len(self._waiting)
-        return self.ledger.snapshot(running, waiting, self._fixed(), self.proposer)
-
     def configure(self, domain: str, num_speculative_tokens: Setting | None) -> None:
         """Change a domain's setting from the next round on; None: back to the worker's own."""
         if num_speculative_tokens is None:
-            self._settings.pop(domain, None)
+            self._domain_settings.pop(domain, None)
         else:
-            self._settings[domain] = num_speculative_tokens
+            self._domain_settings[domain] = num_speculative_tokens
+        self.policy.configure(domain, num_speculative_tokens)
+
+    def statistics(self) -> EngineStatistics:
+        """A consistent snapshot."""
+        found = self.ledger.snapshot(self.batch.running, len(self._waiting), self._domain_view)
+        seconds = {
+            **self.parts.rounds.seconds,
+            "prefill": self._prefill_seconds,
+            "idle": self._idle_seconds,
+        }
+        return replace(found, seconds=seconds, memory=self.parts.memory())
+
+    def _domain_view(self, domain: str) -> tuple[ServingDraft | None, PolicyReport]:
+        return self.proposer.serving(domain), self.policy.report(domain)
 
     def stop(self) -> None:
         """End the inference thread; requests in flight finish with 'abort'."""
@@ -160,13 +167,17 @@ class LocalEngine:
 
     def _run(self) -> None:
         with torch.inference_mode():
+            if self.num_speculative_tokens == "auto":
+                self.policy.calibrate(calibrate(self.parts))
             while not self._stopping:
                 self._wait_for_work()
                 self._install_swaps()
                 self._drop_cancelled()
                 self._admit_one()
+                self._prefill()
                 self.batch.guarded_round()
-        self.batch.abort({row.request.request_id for row in self.batch.rows})
+        rows = [*self.batch.rows, *([self.batch.reading] if self.batch.reading else [])]
+        self.batch.abort({row.request.request_id for row in rows})
         while self._waiting:
             self.batch.end_aborted(self._waiting.popleft())
         while self._swaps:
@@ -175,10 +186,14 @@ class LocalEngine:
                 future.set_exception(EngineDead("the engine was stopped before the swap"))
 
     def _wait_for_work(self) -> None:
+        started = time.monotonic()
         with self._wake:
-            self._wake.wait_for(
-                lambda: self.batch.rows or self._waiting or self._swaps or self._cancelled or self._stopping
-            )
+            self._wake.wait_for(self._has_work)
+        self._idle_seconds += time.monotonic() - started
+
+    def _has_work(self) -> bool:
+        rows = self.batch.rows or self.batch.reading or self._waiting
+        return bool(rows or self._swaps or self._cancelled or self._stopping)
 
     def _install_swaps(self) -> None:
         while self._swaps:
@@ -194,6 +209,7 @@ class LocalEngine:
                 continue
             with self.ledger.lock:
                 self.ledger.of(swap.domain, draft.version)
+            self.policy.age(swap.domain)
             pause = time.monotonic() - started
             future.set_result(SwapResult(swap.domain, draft.version, draft.checksum, pause))
 
@@ -209,17 +225,16 @@ class LocalEngine:
             self.batch.end_aborted(row)
 
     def _admit_one(self) -> None:
-        """One prompt between two rounds, so that running streams wait for one prompt at most."""
+        """The next prompt to read, once the one before it is read."""
         with self._wake:
-            if not self._waiting or len(self.batch.rows) >= self.max_num_seqs:
+            full = len(self.batch.rows) >= self.max_num_seqs
+            if not self._waiting or full or self.batch.reading is not None:
                 return
             row = self._waiting.popleft()
         self.batch.admit(row)
 
-
-def _proposer(pair: ModelPair, slots: int) -> Proposer:
-    if pair.draft is None:
-        return NoProposer()
-    return DraftModelProposer(
-        pair.draft.module, slots, pair.max_model_len, pair.vocab_size, pair.eos_token_ids
-    )
+    def _prefill(self) -> None:
+        """One chunk of a prompt between two rounds, so that running streams wait for one chunk at most."""
+        started = time.monotonic()
+        self.batch.read_chunk()
+        self._prefill_seconds += time.monotonic() - started

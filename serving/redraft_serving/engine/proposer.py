@@ -5,65 +5,71 @@ Legend: B rows, K drafted tokens, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
-from redraft_models.adapter import Adapter, PreparedWeights, ServingWeights
+from redraft_models.adapter import Adapter
 from redraft_models.laws import LawSettings
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from redraft_serving.engine.interface import EngineError
 from redraft_serving.engine.rows import Row
+from redraft_serving.engine.weight_sets import PreparedSwap, ServingDraft
 
-BASE = "base"
+KeepDrafting = Callable[[Sequence[int], Sequence[Sequence[float]]], bool]
+"""Asked after each drafted token with the rows that draft, by their places in the batch, and the confidences
+of what each has drafted: whether another token is worth its time. All tokens drawn so far are kept, so the
+answer may depend on them without changing the law."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Proposal:
     """Drafted tokens of a round."""
 
     tokens: Tensor
     """[B, K]; what stands behind a row's limit is padding."""
     laws: Tensor | None
-    """q [B, K, V], the law that each token was drawn from; None where every row is greedy (one-hots)."""
+    """q [B, K, V], the law that each token was drawn from; None where every row is matched, not sampled."""
     limits: list[int]
-    """[B] how many tokens each row really proposes."""
-
-
-@dataclass(slots=True)
-class ServingDraft:
-    """One weight set of the draft, as it serves."""
-
-    module: PreTrainedModel
-    weights: ServingWeights
-    version: int | str = BASE
-    adapter: Adapter | None = None
-    checksum: str = ""
-    """Read back from the weights after they were written."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedSwap:
-    """A swap whose costly part is done: `install` only copies."""
-
-    domain: str
-    version: int | str
-    adapter: Adapter | None
-    draft: ServingDraft
-    weights: PreparedWeights | None
+    """[B] how many tokens each row proposes."""
+    sound: Tensor | None = None
+    """[B] how many of them came before the draft's first non-finite logits; None: all."""
+    confidences: dict[int, list[float]] = field(default_factory=dict)
+    """By place in the batch: of each drafted token, the largest probability of its law."""
+    drafting: list[int] = field(default_factory=list)
+    """Places of the rows that the draft model drafted for."""
+    steps: int = 0
+    """Passes of the draft model, one weight set after the other."""
+    catch_up_tokens: int = 0
+    """Tokens that the draft read before its first step."""
 
 
 class Proposer(Protocol):
-    """Guesses tokens for rows."""
+    """Guesses tokens for rows from weights of its own."""
 
     def admit(self, row: Row) -> None:
         """Prepare for a row that has just got its slot."""
 
+    def keep(self, row: Row) -> None:
+        """Remember what was read of a row, for others that begin alike."""
+
+    def catch_up(self, row: Row, most: int) -> int:
+        """Read up to `most` tokens of a row that are not read yet; answers how many it read."""
+
+    def offer(self, row: Row, most: int, gap: int) -> int:
+        """Most tokens that may be asked of it for this row now: 0 past its window, or where more than `gap`
+        tokens are not read yet.
+        """
+
     def propose(
-        self, rows: Sequence[Row], limits: list[int], uniforms: Tensor, settings: LawSettings
+        self,
+        rows: Sequence[Row],
+        limits: list[int],
+        uniforms: Tensor,
+        settings: LawSettings,
+        keep: KeepDrafting | None = None,
     ) -> Proposal:
         """Guess up to `limits[b]` tokens per row from uniform draws [B, K]."""
 
@@ -72,6 +78,9 @@ class Proposer(Protocol):
 
     def move(self, row: Row, source: int) -> None:
         """The row's slot changed from `source`."""
+
+    def unsound(self, row: Row) -> None:
+        """The proposal for this row came from logits that are not finite."""
 
     def prepare(self, domain: str, adapter: Adapter | None, version: int | str) -> PreparedSwap:
         """Compute a domain's weights, on any thread; None is the base draft. Raises AdapterRejected."""
@@ -84,13 +93,29 @@ class Proposer(Protocol):
 
 
 class NoProposer:
-    """Proposes nothing: plain decoding, where no draft is configured."""
+    """Proposes nothing: where no draft is configured."""
 
     def admit(self, row: Row) -> None:
         """Nothing to prepare."""
 
+    def keep(self, row: Row) -> None:
+        """Nothing to remember."""
+
+    def catch_up(self, row: Row, most: int) -> int:
+        """Nothing to read."""
+        return 0
+
+    def offer(self, row: Row, most: int, gap: int) -> int:
+        """Nothing to offer."""
+        return 0
+
     def propose(
-        self, rows: Sequence[Row], limits: list[int], uniforms: Tensor, settings: LawSettings
+        self,
+        rows: Sequence[Row],
+        limits: list[int],
+        uniforms: Tensor,
+        settings: LawSettings,
+        keep: KeepDrafting | None = None,
     ) -> Proposal:
         """An empty proposal for each row."""
         tokens = torch.zeros(len(rows), 0, dtype=torch.long, device=settings.temperature.device)
@@ -101,6 +126,9 @@ class NoProposer:
 
     def move(self, row: Row, source: int) -> None:
         """Nothing to move."""
+
+    def unsound(self, row: Row) -> None:
+        """Never reached: nothing is proposed."""
 
     def prepare(self, domain: str, adapter: Adapter | None, version: int | str) -> PreparedSwap:
         """Refused: there is no draft to change."""

@@ -79,16 +79,23 @@ def sample_of(
         top_k_logged=ids.shape[1],
         sampling=_sampling(row),
         draft_version=tuple((version, int(rounds)) for version, rounds in row.versions),
-        outcome=tuple(token.outcome for token in tokens),
-        drafted_id=tuple(token.drafted_id if token.outcome == "corrected" else -1 for token in tokens),
+        outcome=tuple(_outcome(row, token) for token in tokens),
+        drafted_id=tuple(token.drafted_id if _outcome(row, token) == "corrected" else -1 for token in tokens),
         finish_reason=finish_reason,
         queue_seconds=row.admitted - row.submitted,
         prefill_seconds=row.decoding - row.admitted,
         decode_seconds=time.monotonic() - row.decoding,
         rounds=row.rounds,
-        proposed=row.proposed,
-        tested=row.tested,
+        proposed=0 if row.coupled else row.draft_proposed,
+        tested=0 if row.coupled else row.draft_tested,
     )
+
+
+def _outcome(row: Row, token: EmittedToken) -> str:
+    """What became of the draft model's proposal. To a trainer, tokens that others guessed are plain ones, and
+    so are those of a seeded row: they are matched, not accepted by the rule that acceptance is measured by.
+    """
+    return token.outcome if token.by_draft and not row.coupled else "plain"
 
 
 def _little_endian(values: Tensor) -> bytes:

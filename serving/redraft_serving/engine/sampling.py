@@ -37,6 +37,11 @@ def draw(law_BV: Tensor, uniform_B: Tensor) -> Tensor:
     return torch.minimum(drawn, last).squeeze(-1)
 
 
+def pick(law_V: Tensor, noise_V: Tensor) -> Tensor:
+    """The token with the largest p / noise: it follows the law if the noise is exponential (Gumbel-max)."""
+    return (law_V / noise_V).argmax(dim=-1)
+
+
 def residual(p_BV: Tensor, q_BV: Tensor) -> Tensor:
     """The law to redraw a miss from: max(p - q, 0), or p itself where rounding left nothing of it."""
     rest = (p_BV - q_BV).clamp_min(0)
@@ -67,8 +72,10 @@ def accept_sampled(
     return Verdict(accepted, draw(law, uniform_B))
 
 
-def accept_greedy(drafted_BK: Tensor, best_BK: Tensor, limit_B: Tensor) -> Verdict:
-    """The same law where p and q are one-hots: best [B, K+1] holds the target's largest logits."""
+def accept_matched(drafted_BK: Tensor, best_BK: Tensor, limit_B: Tensor) -> Verdict:
+    """Keep what equals the target's own choice: best [B, K+1] is its largest logit, or its pick under a noise
+    that the draft saw as well. What is emitted is always the target's choice.
+    """
     kept = drafted_BK == best_BK[:, :-1]
     accepted = prefix_length(kept & _within(limit_B, kept))
     return Verdict(accepted, best_BK.gather(-1, accepted[:, None]).squeeze(-1))

@@ -10,19 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from redraft_models.cut import write_draft_folder
 from redraft_models.fingerprints import tokenizer_fingerprint, weights_fingerprint
 from redraft_models.loading import load_pair
 from redraft_models.reading import read_tokenizer
 from redraft_ops import memory_plan
 from redraft_ops.checks import _memory, _run
-from redraft_ops.memory_plan import free_bytes, memory_sentence, planned_memory
+from redraft_ops.memory_plan import PROCESS, free_bytes, memory_sentence, planned_memory
 from redraft_ops.settings import Settings
+from redraft_serving.engine.forward.choose import choose_decoder
+from redraft_serving.engine.interface import MemoryReport
 from redraft_serving.engine.memory import memory_report
 from redraft_serving.engine.memory_sums import at_most
-from torch import device
 
-CPU = device("cpu")
+CPU = torch.device("cpu")
 MIB = 2**20
 Pair = Callable[[str], tuple[Path, Path]]
 
@@ -47,12 +49,20 @@ def settings_of(pair: tuple[Path, Any], cache: Path, slots: int = 4, **models: A
     return Settings(models=own, serving={"max_num_seqs": slots, "prefix_cache_mb": 1}, cache_dir=cache)  # type: ignore[arg-type]
 
 
-def loaded(settings: Settings) -> Any:
-    """The report over the models themselves."""
+def loaded(settings: Settings) -> MemoryReport:
+    """The report over the models themselves, as an engine holds them."""
     pair = load_pair(settings.models, settings.cache_dir)
-    drafts = [pair.draft.module] if pair.draft else []
-    slots, length = settings.serving.max_num_seqs, settings.models.max_model_len
-    return memory_report(pair.target.module, drafts, slots=slots, max_len=length, prefix_cache_limit=1 * MIB)
+    target = choose_decoder(pair.target.module)
+    draft = None if pair.draft is None else choose_decoder(pair.draft.module, pair.draft.head_ids)
+    return memory_report(
+        pair.target.module,
+        [pair.draft.module] if pair.draft else [],
+        slots=settings.serving.max_num_seqs,
+        max_len=settings.models.max_model_len,
+        prefix_cache_limit=1 * MIB,
+        extra_target_bytes=target.nbytes,
+        extra_draft_bytes=draft.nbytes if draft else 0,
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -62,9 +72,12 @@ def test_the_plan_is_what_is_loaded(toy_pair: Pair, tmp_path: Path, kind: str, d
     assert planned_memory(settings) == loaded(settings)
 
 
+@pytest.mark.parametrize("head", [None, 12])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_plan_of_a_draft_that_is_cut(toy_pair: Pair, tmp_path: Path, dtype: str) -> None:
-    """Its float32 layers are cast as well, and what it shares is the target's."""
+def test_the_plan_of_a_draft_that_is_cut(
+    toy_pair: Pair, tmp_path: Path, dtype: str, head: int | None
+) -> None:
+    """Its float32 layers are cast as well, what it shares is the target's, and its head may be trimmed."""
     target, _ = toy_pair("random")
     tokenizer = tokenizer_fingerprint(read_tokenizer(target, "toy"))
     write_draft_folder(
@@ -73,6 +86,7 @@ def test_the_plan_of_a_draft_that_is_cut(toy_pair: Pair, tmp_path: Path, dtype: 
         target_fingerprint=weights_fingerprint(target),
         tokenizer_fingerprint=tokenizer,
         layers=[0],
+        head_ids=None if head is None else torch.arange(head, dtype=torch.int32),
     )
     settings = settings_of((target, tmp_path / "cut"), tmp_path, dtype=dtype)
     plan = planned_memory(settings)
@@ -104,13 +118,13 @@ def test_the_sentence_says_what_is_free(toy_pair: Pair, tmp_path: Path) -> None:
 def test_too_little_memory_says_how_many_slots_fit(toy_pair: Pair, tmp_path: Path, machine: Path) -> None:
     """The number in the advice is the largest that passes."""
     pair = toy_pair("random")
-    available(machine, 16 * MIB)
+    available(machine, PROCESS + 16 * MIB)
     check = _run("memory", _memory, settings_of(pair, tmp_path, slots=1000))
     assert not check.ok
     fitting = int(re.search(r"set serving.max_num_seqs to (\d+) or less", check.found)[1])  # type: ignore[index]
     assert _run("memory", _memory, settings_of(pair, tmp_path, slots=fitting)).ok
     assert not _run("memory", _memory, settings_of(pair, tmp_path, slots=fitting + 1)).ok
-    available(machine, MIB)
+    available(machine, PROCESS + MIB)
     assert "prefix_cache_mb" in _run("memory", _memory, settings_of(pair, tmp_path)).found
 
 

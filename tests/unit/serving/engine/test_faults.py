@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from redraft_models.loading import ModelPair
+from redraft_serving.engine.draft_model import DraftModelProposer
 from redraft_serving.engine.interface import Emission, EngineDead, EngineFull
 
 from .conftest import MakePair, Serve, Served
@@ -21,16 +22,22 @@ def pair(make_pair: MakePair) -> ModelPair:
     return make_pair("random", max_model_len=512)
 
 
-def poison(module: Any, monkeypatch: pytest.MonkeyPatch, when: Any) -> None:
-    """Make a model's logits NaN in the rows that `when(input_ids)` selects."""
-    forward = module.forward
+def poison(decoder: Any, monkeypatch: pytest.MonkeyPatch, when: Any) -> None:
+    """Make a model's logits NaN in the rows that `when(tokens)` selects."""
+    right = decoder.logits
 
-    def poisoned(*args: Any, **kwargs: Any) -> Any:
-        output = forward(*args, **kwargs)
-        output.logits[when(kwargs["input_ids"])] = float("nan")
-        return output
+    def poisoned(cache: Any, step: Any, tokens: torch.Tensor, keep: int) -> torch.Tensor:
+        logits: torch.Tensor = right(cache, step, tokens, keep)
+        logits[when(tokens)] = float("nan")
+        return logits
 
-    monkeypatch.setattr(module, "forward", poisoned)
+    monkeypatch.setattr(decoder, "logits", poisoned)
+
+
+def draft_decoder(served: Served) -> Any:
+    proposer = served.engine.proposer
+    assert isinstance(proposer, DraftModelProposer)
+    return proposer.weights.base.decoder
 
 
 def until_idle(served: Served) -> None:
@@ -46,8 +53,8 @@ def test_a_rotten_draft_falls_back_to_plain(
     assert pair.draft is not None
     expected, gap = greedy(pair.target.module, PROMPT, 40)
     assert gap >= TIE
-    poison(pair.draft.module, monkeypatch, lambda ids: torch.ones(len(ids), dtype=torch.bool))
     served = run_engine(pair, num_speculative_tokens=3)
+    poison(draft_decoder(served), monkeypatch, lambda ids: torch.ones(len(ids), dtype=torch.bool))
     for temperature in (0.0, 1.0):
         answer = served.ask(PROMPT, 40, ignore_eos=True, temperature=temperature, seed=1).wait()
         assert answer.last.error is None
@@ -62,8 +69,8 @@ def test_a_rotten_target_row_fails_alone(
 ) -> None:
     expected, gap = greedy(pair.target.module, PROMPT, 40)
     assert gap >= TIE
-    poison(pair.target.module, monkeypatch, lambda ids: (ids == 60).any(dim=1))
     served = run_engine(pair, num_speculative_tokens=0, max_num_seqs=4)
+    poison(served.engine.parts.target, monkeypatch, lambda ids: (ids == 60).any(dim=1))
     good = [served.ask(PROMPT, 40, ignore_eos=True) for _ in range(2)]
     bad = served.ask([60], 40).wait()
     assert bad.last.finish_reason == "error"
@@ -136,7 +143,8 @@ def test_without_a_draft_everything_is_plain(make_pair: MakePair, run_engine: Se
     answer = served.ask(PROMPT, 20, ignore_eos=True).wait()
     assert answer.ids == greedy(pair.target.module, PROMPT, 20)[0]
     assert served.samples[0].outcome == ("plain",) * 20
-    assert served.engine.statistics().drafts[0].state == "off"
+    (draft,) = served.engine.statistics().drafts
+    assert (draft.rounds, draft.tested) == (0, 0), "what lookup guessed is no draft's"
 
 
 def test_capture_is_left_out_where_asked(pair: ModelPair, run_engine: Serve) -> None:

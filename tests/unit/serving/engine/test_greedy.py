@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from redraft_models.loading import ModelPair
-from redraft_serving.engine.cache import SlotCache
+from redraft_serving.engine import round as round_module
 
 from .conftest import MakePair, Serve
 from .oracle import TIE, accepted_per_round, greedy, random_prompts
@@ -45,16 +46,17 @@ def test_equals_the_target(
 def test_goes_red_when_rejected_tokens_stay(
     pair: ModelPair, wanted: list[tuple[list[int], list[int]]], run_engine: Serve, monkeypatch: Any
 ) -> None:
-    """The wrong variant: a cache whose positions drift by one after each forward pass of several tokens."""
-    forward = SlotCache.forward
+    """The wrong variant: a target whose positions drift by one in each pass that verifies."""
+    right = round_module.read
 
     def drifting(
-        self: Any, model: Any, slots: Any, tokens: Any, positions: Any, logits_to_keep: int = 0
+        decoder: Any, cache: Any, slots: Any, tokens: Any, starts: Sequence[int], counts: Any = None
     ) -> Any:
-        shift = 1 if tokens.shape[1] > 2 and logits_to_keep == 0 else 0
-        return forward(self, model, slots, tokens, positions + shift, logits_to_keep)
+        return right(
+            decoder, cache, slots, tokens, [start + (tokens.shape[1] > 2) for start in starts], counts
+        )
 
-    monkeypatch.setattr(SlotCache, "forward", drifting)
+    monkeypatch.setattr(round_module, "read", drifting)
     served = run_engine(pair, num_speculative_tokens=4, max_num_seqs=8)
     assert answers(served, [prompt for prompt, _ in wanted[:8]]) != [answer for _, answer in wanted[:8]]
 

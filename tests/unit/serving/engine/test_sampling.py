@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from redraft_models.laws import law_settings, process
-from redraft_serving.engine.sampling import accept_greedy, accept_sampled, draw, residual
+from redraft_serving.engine.sampling import accept_matched, accept_sampled, draw, residual
 from torch import Tensor
 
 P = torch.tensor([0.50, 0.20, 0.15, 0.10, 0.05])
@@ -84,7 +84,7 @@ def test_a_limit_hides_what_stands_behind_it() -> None:
     """Padding tokens behind a row's limit are never accepted, even where they would match."""
     drafted = torch.tensor([[4, 4, 4], [4, 4, 4]])
     best = torch.tensor([[4, 4, 4, 4], [4, 4, 4, 4]])
-    verdict = accept_greedy(drafted, best, torch.tensor([3, 1]))
+    verdict = accept_matched(drafted, best, torch.tensor([3, 1]))
     assert verdict.accepted.tolist() == [3, 1]
     assert verdict.last.tolist() == [4, 4]
 

@@ -1,0 +1,1 @@
+"""How a model reads tokens into a slot cache: by the library's own modules, or by a lean pass."""

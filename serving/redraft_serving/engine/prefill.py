@@ -1,0 +1,58 @@
+"""Reads prompts chunk by chunk between rounds, so that a long one never stalls the rows that generate.
+
+One prompt is read at a time; the others wait for it in the queue, with their slots not yet given.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from redraft_serving.engine.forward.decoder import read
+from redraft_serving.engine.planning import Planner
+from redraft_serving.engine.prefix import PrefixCache
+from redraft_serving.engine.round import Rounds
+from redraft_serving.engine.rows import Row
+
+IDLE_CHUNK = 512
+"""Tokens read in one pass where nobody else generates."""
+DRAFTLESS_SHARE = 8
+"""While the policy decodes plainly, the draft reads every so-many-th prompt, so that a probe can follow."""
+
+
+class Prefill:
+    """Reads the prompts of rows that have just got their slots."""
+
+    def __init__(self, rounds: Rounds, planner: Planner, prefixes: PrefixCache, chunk: int) -> None:
+        self.rounds, self.planner, self.prefixes, self.chunk = rounds, planner, prefixes, chunk
+        self._begun = 0
+
+    def begin(self, row: Row) -> None:
+        """Take over what is known of the prompt's beginning."""
+        row.length = row.cached_tokens = self.prefixes.restore(
+            self.rounds.cache, row.slot, row.tokens, "target"
+        )
+        self._begun += 1
+        row.draft_reads = self.planner.wants_draft(row) or self._begun % DRAFTLESS_SHARE == 0
+        self.rounds.proposer.admit(row)
+
+    def read(self, row: Row, alone: bool) -> bool:
+        """Read one chunk; True once all is read but the last token, which the first round feeds."""
+        end = len(row.tokens) - 1
+        size = IDLE_CHUNK if alone else self.chunk
+        chunk = row.tokens[row.length : min(end, row.length + size)]
+        if chunk:
+            cache, target = self.rounds.cache, self.rounds.target
+            tokens = torch.tensor([chunk], device=cache.device)
+            read(target, cache, [row.slot], tokens, [row.length], keep=1)
+            row.length += len(chunk)
+        if row.draft_reads:
+            self.rounds.proposer.catch_up(row, size)
+        if row.length < end:
+            return False
+        self.keep(row)
+        return True
+
+    def keep(self, row: Row) -> None:
+        """Remember what both caches hold of a row, for rows that begin alike."""
+        self.prefixes.keep(self.rounds.cache, row.slot, row.tokens[: row.length], "target")
+        self.rounds.proposer.keep(row)
