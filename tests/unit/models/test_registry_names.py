@@ -93,3 +93,9 @@ def test_texts_stand_missing_and_odd_tags() -> None:
     assert "n/a" in version_description({"acceptance_rate": "n/a"})
     assert "the base draft" in model_description("d", version_words(None, {}), version_words(None, {}))
     assert version_words(3, {"acceptance_rate": "0.61"}) == "version 3, measured acceptance 0.6100"
+
+
+def test_a_versions_text_tells_of_its_head() -> None:
+    text = version_description({"head_size": "8192", "head_coverage": "0.998912"})
+    assert "| head | 8192 ids, 0.9989 of the held-out tokens |" in text
+    assert "head" not in version_description({"gain": "0.1"}), "versions from before heads"
