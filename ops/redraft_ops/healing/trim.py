@@ -50,7 +50,8 @@ def trim(
     settings = load_settings()
     with Phases() as phases:
         pair = load_pair(
-            settings.models.model_copy(update={"draft": str(draft.resolve())}), settings.cache_dir
+            settings.models.model_copy(update={"draft": str(draft.resolve()), "dtype": "float32"}),
+            settings.cache_dir,
         )
         found = _conversations(pair, phases, samples, requests, functions, max_tokens, seed)
         seen, unseen = halves(found)
