@@ -18,6 +18,7 @@ from redraft_models.adapter_read import read_adapter
 from redraft_models.checks import check_pair, check_target, vocabulary_size
 from redraft_models.cut import cut_layers, heal
 from redraft_models.draft_folder import DRAFT_FILE, LAYER_CUT, CutRecipe, read_draft_head, read_recipe
+from redraft_models.dtypes import resolve_dtype, trained_dtype
 from redraft_models.errors import AdapterRejected, IncompatiblePair, SourceError
 from redraft_models.fingerprints import tokenizer_fingerprint, weights_fingerprint
 from redraft_models.reading import read_config, read_model, read_tokenizer
@@ -86,7 +87,8 @@ def load_pair(settings: ModelSettings, cache_dir: Path) -> ModelPair:
     Raises SourceError where a model can't be found or read, and IncompatiblePair where the two can't serve
     together.
     """
-    device, dtype = resolve_device(settings.device), getattr(torch, settings.dtype)
+    device = resolve_device(settings.device)
+    dtype = resolve_dtype(settings.dtype, device)
     target, tokenizer = _load_target(settings, cache_dir)
     wanted = settings.draft != NO_DRAFT
     draft = _load_draft(settings, cache_dir, target, tokenizer) if wanted else None
@@ -114,7 +116,7 @@ def load_draft(settings: ModelSettings, cache_dir: Path) -> tuple[Draft, Any, st
     """
     if settings.draft == NO_DRAFT:
         raise SourceError('the draft is "none": there is nothing to train or to measure; set a draft')
-    device, dtype = resolve_device(settings.device), getattr(torch, settings.dtype)
+    device, dtype = resolve_device(settings.device), trained_dtype(settings.dtype)
     target, tokenizer = _load_target(settings, cache_dir)
     draft = _load_draft(settings, cache_dir, target, tokenizer)
     _place(draft.module, device, dtype)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-DType = Literal["float32", "bfloat16", "float16"]
+DType = Literal["auto", "float32", "bfloat16", "float16"]
 
 
 class ModelSettings(BaseModel):
@@ -18,7 +18,11 @@ class ModelSettings(BaseModel):
     draft: str = Field(
         "default", min_length=1, description='the model that proposes; "none" switches speculation off'
     )
-    dtype: DType = Field("float32", description="of the weights in memory, target and draft alike")
+    dtype: DType = Field(
+        "float32",
+        description="of the weights in memory, target and draft alike; "
+        '"auto" takes the faster of float32 and bfloat16 as measured at the start',
+    )
     device: str = Field(
         "auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description='"auto" takes cuda where there is one'
     )

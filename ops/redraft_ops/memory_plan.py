@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from redraft_models.cut import cut_layers, read_recipe
 from redraft_models.draft_folder import DRAFT_FILE, read_draft_head
+from redraft_models.dtypes import trained_dtype
 from redraft_models.loading import DEFAULT_DRAFT, NO_DRAFT, resolve_device
 from redraft_models.local_config import local_config
 from redraft_models.sources import DEFAULT
@@ -53,7 +54,7 @@ def planned_memory(settings: Settings) -> MemoryReport | None:
         return None
     drafts = [] if draft is None else [draft]
     for module in (target, *drafts):
-        _cast(module, getattr(torch, settings.models.dtype))
+        _cast(module, trained_dtype(settings.models.dtype))
     packs = can_pack(resolve_device(settings.models.device), target.dtype)
     return memory_report(
         target,

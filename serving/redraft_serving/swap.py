@@ -39,6 +39,7 @@ class SwapWatcher:
         domains: the domains to follow, asked at every pass.
         poll_seconds: time between two passes.
         work_dir: where a version's files lie while they are checked.
+        vocab_size: ids that have a token; a version's head may name no others.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class SwapWatcher:
         domains: Callable[[], Sequence[str]],
         poll_seconds: float,
         work_dir: Path,
+        vocab_size: int | None = None,
     ) -> None:
         self._registry = registry
         self._engine = engine
@@ -58,6 +60,7 @@ class SwapWatcher:
         self._domains = domains
         self._poll_seconds = poll_seconds
         self._work_dir = work_dir
+        self._vocab_size = vocab_size
         self._serving: dict[str, int | str] = {}
         self._refused: dict[tuple[str, int], str] = {}
         self._complaints: dict[str, str] = {}
@@ -156,7 +159,13 @@ class SwapWatcher:
         self._work_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="adapter-", dir=self._work_dir) as folder:
             files = self._registry.download(info.domain, info.version, Path(folder))
-            return read_adapter(files, self._draft_module, self._base_draft_fingerprint, version=info.version)
+            return read_adapter(
+                files,
+                self._draft_module,
+                self._base_draft_fingerprint,
+                version=info.version,
+                vocab_size=self._vocab_size,
+            )
 
     def _swap(self, domain: str, adapter: Adapter | None, version: int | str) -> None:
         result = self._engine.swap(domain, adapter, version).result(_SWAP_TIMEOUT_SECONDS)

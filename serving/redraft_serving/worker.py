@@ -31,6 +31,7 @@ from redraft_queue.stream import SampleStream, connect
 from redraft_serving.capture import Capture
 from redraft_serving.engine.interface import Engine
 from redraft_serving.engine.local import LocalEngine
+from redraft_serving.engine.memory_sums import describe
 from redraft_serving.errors import CannotListen
 from redraft_serving.http.app import build_app
 from redraft_serving.http.domains import Domains
@@ -86,6 +87,7 @@ def assemble(config: WorkerConfig, pair: ModelPair, cleanup: ExitStack) -> FastA
     capture.start()
     cleanup.callback(capture.stop)
     engine = LocalEngine(pair, serving, capture.offer)
+    logger.info("%s on %s; %s", pair.dtype, pair.device, describe(engine.statistics().memory))
     engine.start()
     cleanup.callback(engine.stop)
     watcher = _watch(config, pair, engine, registry, domains, cleanup)
@@ -180,6 +182,7 @@ def _watch(
         domains.names,
         config.serving.poll_seconds,
         config.cache_dir / "adapters",
+        pair.vocab_size,
     )
     cleanup.callback(watcher.stop)
     if not watcher.start(config.serving.registry_start_seconds):

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from redraft_models.adapter import Adapter, ServingWeights, adaptable_linears, read_adapter, save_adapter
+from redraft_models.dtypes import trained_dtype
 from redraft_models.errors import AdapterRejected
 from redraft_models.head import HEAD_SHA256, choose_head_ids
 from redraft_models.loading import Draft, eos_token_ids, load_draft, resolve_device
@@ -200,7 +201,7 @@ def _measure(
     """
     for parameter in draft.module.parameters():
         # Parameters alone, as serving loads them: 16-bit rotary tables blur far positions.
-        parameter.data = parameter.data.to(getattr(torch, models.dtype))
+        parameter.data = parameter.data.to(trained_dtype(models.dtype))
     weights = ServingWeights(draft.module)
     own = self_acceptance(draft.module, heldout, vocab_size)
     if own is not None and own < LEAST_SELF_ACCEPTANCE:

@@ -23,7 +23,7 @@ def serve(
     served_model_name: Annotated[Text, typer.Option(help="Model id that clients name.")] = None,
     max_model_len: Annotated[Number, typer.Option(help="Tokens of prompt and answer together.")] = None,
     max_num_seqs: Annotated[Number, typer.Option(help="Requests that generate at the same time.")] = None,
-    dtype: Annotated[Text, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    dtype: Annotated[Text, typer.Option(help="auto, float32, bfloat16 or float16.")] = None,
     device: Annotated[Text, typer.Option(help="auto, cpu or cuda[:N].")] = None,
     redis_url: Annotated[Text, typer.Option(help="Redis for samples; default: an embedded Valkey.")] = None,
     api_key: Annotated[

@@ -85,8 +85,10 @@ class DraftModelProposer:
             return 0
         chunk = torch.tensor([row.tokens[row.draft_length : end]], device=self.cache.device)
         decoder = self.serving(row.request.domain).decoder
-        read(decoder, self.cache, [row.slot], chunk, [row.draft_length], keep=1)
+        logits = read(decoder, self.cache, [row.slot], chunk, [row.draft_length], keep=1)
         row.draft_length = end
+        if not bool(logits.sum().isfinite()):
+            self.unsound(row)
         return chunk.shape[1]
 
     def offer(self, row: Row, most: int, gap: int) -> int:

@@ -103,9 +103,9 @@ class RequestStatistics:
     cached_tokens: int = 0
     """Prompt tokens whose keys and values were not computed anew."""
     prediction_accepted: int = 0
-    """Tokens of the client's prediction that appear in the answer because they were accepted."""
+    """Tokens of the client's prediction that appear in the answer, as OpenAI counts them."""
     prediction_rejected: int = 0
-    """Tokens of the client's prediction that were proposed and not accepted."""
+    """All other tokens of the client's prediction."""
     proposers: Mapping[str, int] = field(default_factory=dict)
     """Rounds by proposer; plain rounds as "plain"."""
 

@@ -28,7 +28,7 @@ from redraft_serving.engine.interface import (
     GenerationRequest,
     SwapResult,
 )
-from redraft_serving.engine.ledger import Ledger
+from redraft_serving.engine.ledger import Ledger, version_of
 from redraft_serving.engine.parts import Parts
 from redraft_serving.engine.rows import Row, new_row
 from redraft_serving.engine.weight_sets import PreparedSwap, ServingDraft
@@ -140,7 +140,10 @@ class LocalEngine:
             self._domain_settings.pop(domain, None)
         else:
             self._domain_settings[domain] = num_speculative_tokens
-        self.policy.configure(domain, num_speculative_tokens)
+        now = self._domain_settings.get(domain, self.num_speculative_tokens)
+        self.policy.configure(domain, now)
+        with self.ledger.lock:
+            self.ledger.of(domain, version_of(self.proposer, domain))
 
     def statistics(self) -> EngineStatistics:
         """A consistent snapshot."""

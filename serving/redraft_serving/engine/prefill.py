@@ -43,8 +43,9 @@ class Prefill:
         if chunk:
             cache, target = self.rounds.cache, self.rounds.target
             tokens = torch.tensor([chunk], device=cache.device)
-            read(target, cache, [row.slot], tokens, [row.length], keep=1)
+            logits = read(target, cache, [row.slot], tokens, [row.length], keep=1)
             row.length += len(chunk)
+            row.rotten |= not bool(logits.sum().isfinite())
         if row.draft_reads:
             self.rounds.proposer.catch_up(row, size)
         if row.length < end:
@@ -53,6 +54,8 @@ class Prefill:
         return True
 
     def keep(self, row: Row) -> None:
-        """Remember what both caches hold of a row, for rows that begin alike."""
+        """Remember what both caches hold of a row, for rows that begin alike; nothing of a rotten one."""
+        if row.rotten:
+            return
         self.prefixes.keep(self.rounds.cache, row.slot, row.tokens[: row.length], "target")
         self.rounds.proposer.keep(row)

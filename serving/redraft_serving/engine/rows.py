@@ -54,6 +54,8 @@ class Row:
     tokens: list[int] = field(default_factory=list)
     length: int = 0
     """How many tokens of the row the target's cache holds."""
+    rotten: bool = False
+    """The target's logits were not finite while its prompt was read."""
     cached_tokens: int = 0
     """Prompt tokens that came from the prefix cache."""
     draft_length: int = 0

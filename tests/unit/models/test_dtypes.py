@@ -1,0 +1,32 @@
+"""Which dtype "auto" takes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from redraft_models import dtypes
+from redraft_models.dtypes import resolve_dtype, trained_dtype
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("float32", "bfloat16", "wanted"),
+    [(2.0, 1.0, torch.bfloat16), (1.1, 1.0, torch.float32), (1.0, 3.0, torch.float32)],
+)
+def test_auto_takes_bfloat16_where_it_is_clearly_faster(
+    monkeypatch: pytest.MonkeyPatch, float32: float, bfloat16: float, wanted: torch.dtype
+) -> None:
+    seconds = {torch.float32: float32, torch.bfloat16: bfloat16}
+    monkeypatch.setattr(dtypes, "product_seconds", lambda dtype, device: seconds[dtype])
+    assert resolve_dtype("auto", CPU) is wanted
+
+
+def test_a_named_dtype_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dtypes, "product_seconds", lambda dtype, device: pytest.fail("measured"))
+    assert resolve_dtype("bfloat16", CPU) is torch.bfloat16
+    assert (trained_dtype("auto"), trained_dtype("bfloat16")) == (torch.float32, torch.bfloat16)
+
+
+def test_products_are_really_timed() -> None:
+    assert all(dtypes.product_seconds(dtype, CPU) > 0 for dtype in dtypes.CANDIDATES)
