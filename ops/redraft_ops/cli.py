@@ -9,6 +9,7 @@ import typer
 
 from redraft_ops.commands import (
     beat,
+    bench,
     config,
     demo,
     doctor,
@@ -39,6 +40,7 @@ for command in (
     status.status,
     rollback.rollback,
     init_draft.init_draft,
+    bench.bench,
     doctor.doctor,
     config.config,
 ):

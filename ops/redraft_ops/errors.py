@@ -5,7 +5,8 @@ OpsError
 |-- ServerUnreachable     a server that a person waits for is away     exit 1
 |-- EmbeddedValkeyError   the embedded server did not start            exit 1
 |-- ChildEnded            a process that should run on has ended       exit 1
-`-- DemoFailed            the demo ran and did not show what it should exit 1
+|-- DemoFailed            the demo ran and did not show what it should exit 1
+`-- BenchFailed           a part of a bench did not start or answer    exit 1
 """
 
 from __future__ import annotations
@@ -33,3 +34,7 @@ class ChildEnded(OpsError):
 
 class DemoFailed(OpsError):
     """The demo ran to its end and did not show what it should."""
+
+
+class BenchFailed(OpsError):
+    """A part of a bench did not start, or gave no answer."""

@@ -1,1 +1,1 @@
-"""Benches: scripts that compare configurations side by side in one run. Never part of the tests."""
+"""`redraft bench`: configurations side by side in one interleaved run. Nothing here asserts on time."""

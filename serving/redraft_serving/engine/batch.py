@@ -71,11 +71,13 @@ class Batch:
         row = self.reading
         if row is None:
             return
+        before = row.plain_reason
         with self._guard(row):
             if self.prefill.read(row, alone=not self.rows):
                 row.decoding = time.monotonic()
                 self.reading = None
                 self.rows.append(row)
+        self._count_fallbacks([row], [before])
 
     @contextmanager
     def _guard(self, row: Row) -> Iterator[None]:

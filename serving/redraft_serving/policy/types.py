@@ -25,6 +25,9 @@ class RowView:
     proposer that has nothing is absent, or 0."""
     setting: Setting = "auto"
     """What the request asks for, else the domain's setting."""
+    behind: int = 0
+    """Tokens of this row that the draft model would have to read before its first step (beyond the one or two
+    that ride along); what a probe of a row that was off costs extra. 0 where unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Plan:
 
     rows: tuple[RowPlan, ...]
     kind: Literal["decided", "probe", "baseline"]
-    """probe: speculates to measure while off; baseline: decodes plainly to measure while on."""
+    """probe: some rows propose what was not decided, to measure it; baseline: decodes plainly to measure."""
     tokens_per_second: float | None
     """Modelled rate of the decided plan: what a further drafted token has to beat. None: unknown yet."""
     modelled_gain: float | None = None
