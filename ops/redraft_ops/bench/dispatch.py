@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -69,6 +69,7 @@ def run_mode(
     if mode != "load" and plan.rate is not None:
         raise UsageError(f"--rate is a load over HTTP, and --{mode} runs in process; leave one out")
     settings = settings.model_copy(update={"models": absolute(settings.models)})
+    plan = replace(plan, dtypes=measured(plan.dtypes, settings.models.device))
     with Phases() as phases:
         with phases.phase("read the prompts"):
             path = resolve_source(settings.models.target, settings.cache_dir)
@@ -76,6 +77,15 @@ def run_mode(
             sets = _prompts(settings, plan, source, tokenizer)
         document = _run(mode, settings, plan, sets, tokenizer, rates, out, phases)
     return {"command": shlex.join(["redraft", *sys.argv[1:]]), "mode": mode, **document}
+
+
+def measured(dtypes: tuple[str, ...], device: str) -> tuple[str, ...]:
+    """With "auto" as the dtype that it means on this machine, so that every side has the same."""
+    from redraft_models.dtypes import resolve_dtype
+    from redraft_models.loading import resolve_device
+
+    found = (str(resolve_dtype(name, resolve_device(device))).removeprefix("torch.") for name in dtypes)
+    return tuple(dict.fromkeys(found))
 
 
 def absolute(models: ModelSettings) -> ModelSettings:

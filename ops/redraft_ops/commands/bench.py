@@ -29,7 +29,7 @@ GoalItl = Annotated[float | None, Opt(min=0, help="Latency goal: mean time per f
 MaxSeconds = Annotated[float, Opt(min=1, help="Stop early after so long, and say so.")]
 Threads = Annotated[int | None, Opt(min=1, help="Threads of each side; default: torch's own choice.")]
 PrefixCache = Annotated[int, Opt(min=0, help="Prefix cache; 0: none, as configurations share prompts.")]
-DTypes = Annotated[str | None, Opt(help="float32, bfloat16 or float16; several with commas.")]
+DTypes = Annotated[str | None, Opt(help="auto, float32, bfloat16 or float16; several with commas.")]
 Acceptance = Annotated[str | None, Opt(help="Time chosen acceptances, e.g. 0.4,0.6,0.8, in process.")]
 K = Annotated[int, Opt("--k", min=1, help="Tokens that assisted generation proposes per round.")]
 Replay = Annotated[bool, Opt("--replay", help="Prompts and lengths from the domain's stream.")]

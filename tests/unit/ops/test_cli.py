@@ -39,6 +39,7 @@ def test_a_heavy_import_would_be_seen() -> None:
         "status",
         "rollback",
         "init-draft",
+        "bench",
         "doctor",
         "config",
     ],
