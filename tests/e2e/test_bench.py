@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 import sys
 import time
@@ -11,9 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redraft_models.fingerprints import tokenizer_fingerprint
+from redraft_models.reading import read_tokenizer
 from redraft_ops.bench.worker import find_endpoint
 from redraft_ops.demo.prompts import word_prompts
 from redraft_ops.valkey import free_port
+from redraft_queue.records import Sample, ids_to_bytes
+from redraft_queue.settings import QueueSettings
+from redraft_queue.stream import SampleStream, connect
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 Redraft = Callable[..., subprocess.CompletedProcess[str]]
@@ -47,6 +53,24 @@ def prompts(tmp_path: Path) -> str:
     path = tmp_path / "prompts.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return str(path)
+
+
+def sample(number: int, tokenizer: str) -> Sample:
+    """A prompt of three tokens, answered with `number` + 2."""
+    emitted = number + 2
+    return Sample(
+        request_id=f"r{number}",
+        domain="default",
+        created_ms=1_700_000_000_000,
+        target_fingerprint="target",
+        tokenizer_fingerprint=tokenizer,
+        prompt_ids=(3, 4, 5 + number),
+        output_ids=tuple(range(emitted)),
+        topk_ids=ids_to_bytes(range(emitted)),
+        topk_logprobs=struct.pack(f"<{emitted}e", *[-0.5] * emitted),
+        tail_mass=struct.pack(f"<{emitted}e", *[0.25] * emitted),
+        top_k_logged=1,
+    )
 
 
 def bench(redraft: Redraft, *arguments: str, code: int = 0) -> dict[str, Any]:
@@ -87,7 +111,17 @@ def test_six_ways_side_by_side(redraft: Redraft, pair: tuple[str, ...], prompts:
 def peer(clean_environment: dict[str, str], pair: tuple[str, ...], tmp_path: Path) -> Iterator[str]:
     """A server that stands for somebody else's; on the same model."""
     port = free_port()
-    command = [sys.executable, "-m", "redraft_ops", "serve", *pair, "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "redraft_ops",
+        "serve",
+        *pair,
+        "--port",
+        str(port),
+        "--num-speculative-tokens",
+        "0",
+    ]
     environment = {**clean_environment, "XDG_DATA_HOME": str(tmp_path / "peer")}
     with (tmp_path / "peer.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log)
@@ -144,9 +178,20 @@ def test_chosen_acceptance_and_profile(redraft: Redraft, pair: tuple[str, ...], 
 def test_replay_takes_what_the_stream_holds(
     redraft: Redraft, pair: tuple[str, ...], prompts: str, redis_url: str
 ) -> None:
-    asked = ("--requests", "3", "--max-tokens", "9", "--compare", "off")
+    """Greedy text of three prompts with lengths of their own; ends of the model's own are not waited for."""
+    asked = ("--requests", "3", "--compare", "off,k2", "--warm-up", "0")
     empty = redraft("bench", *pair, "--replay", *asked, REDRAFT_REDIS_URL=redis_url)
     assert (empty.returncode, "0 different prompts" in empty.stderr) == (2, True), empty.stderr
+    fingerprint = tokenizer_fingerprint(read_tokenizer(Path(pair[1]), "toy"))
+    settings = QueueSettings()
+    stream = SampleStream(connect(redis_url, settings), settings)
+    stream.append([sample(n, fingerprint) for n in range(4)])
+    found = redraft("bench", *pair, "--replay", *asked, "--json", REDRAFT_REDIS_URL=redis_url, timeout=300)
+    assert found.returncode == 0, found.stderr
+    runs = json.loads(found.stdout)["runs"]
+    assert [run["tokens"] for run in runs] == [3 + 4 + 5] * 2
+    assert [run["equal"] for run in runs] == [True, True]
+    assert stream.position("default").length == 4, "a bench adds nothing to the stream"
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, product
 from typing import Any
 
+import torch
 from redraft_models.loading import ModelPair
 from redraft_serving.settings import ServingSettings
 
@@ -65,10 +67,11 @@ def check_equal(
     by_clients: Mapping[int, Sequence[Ask]],
     plan: BenchPlan,
     dtype: str,
+    deadline: float,
     told: Told = lambda: None,
 ) -> list[Checked]:
     """Plain decoding of the engine against transformers' own, then every variant against plain decoding with
-    the same number of clients.
+    the same number of clients. Past `deadline` (of `time.monotonic`) no further variant begins.
     """
     most = max(plan.k, serving.max_speculative_tokens)
     own = serving.model_copy(
@@ -86,6 +89,8 @@ def check_equal(
         settings = own.model_copy(update={"proposers": proposers})
         with EngineRunner(pair, settings) as runner:
             for variant, (clients, asks) in product(members, by_clients.items()):
+                if time.monotonic() >= deadline:
+                    return found
                 block = runner.run(asks, clients, variant.setting)
                 result = _compared(pair, asks, block, plain[clients], dtype)
                 found.append(Checked(variant.name, clients, dtype, result))
@@ -93,14 +98,12 @@ def check_equal(
     return found
 
 
-def steps(plan: BenchPlan, most: int) -> int:
-    """How often `told` is called per dtype."""
-    return len(plan.clients) * (2 + len(variants(plan.k, max(plan.k, most))))
+def amount(plan: BenchPlan, most: int) -> int:
+    """How many comparisons a dtype has; `told` is called once for each, and once per number of clients."""
+    return len(plan.clients) * (1 + len(variants(plan.k, max(plan.k, most))))
 
 
 def _against_library(pair: ModelPair, asks: Sequence[Ask], plain: Block, clients: int, dtype: str) -> Checked:
-    import torch
-
     with torch.inference_mode():
         reference = Library(pair, 0).generate(asks, 1)
     return Checked("off", clients, dtype, _compared(pair, asks, plain, reference, dtype))

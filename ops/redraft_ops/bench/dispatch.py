@@ -125,8 +125,7 @@ def _prompts(settings: Settings, plan: BenchPlan, source: Source, tokenizer: Any
     elif source.file is not None:
         found = file_prompts(source.file, tokenizer)
     else:
-        wanted = plan.requests * len(plan.clients) + max(plan.warm_up, *plan.clients)
-        found = default_prompts(tokenizer, wanted, plan.seed)
+        found = default_prompts(tokenizer, plan.prompts, plan.seed)
     if any(prompt.text is None for prompt in found) and any(one.kind == "peer" for one in plan.compare):
         raise UsageError(
             "--replay knows prompts as token ids, which a --peer may read otherwise; leave it out"
@@ -141,7 +140,6 @@ def _replayed(settings: Settings, plan: BenchPlan, domain: str, tokenizer: Any) 
 
     from redraft_ops.stack import open_stack
 
-    wanted = plan.requests * len(plan.clients) + max(plan.warm_up, *plan.clients)
     with open_stack(settings) as stack:
         stack.require_redis()
-        return replayed_prompts(stack.stream(), domain, tokenizer_fingerprint(tokenizer), wanted)
+        return replayed_prompts(stack.stream(), domain, tokenizer_fingerprint(tokenizer), plan.prompts)

@@ -25,12 +25,6 @@ class EngineRunner:
     def __init__(self, pair: ModelPair, settings: ServingSettings) -> None:
         self.engine = LocalEngine(pair, settings)
         self._asked = 0
-        self._rounds = _RoundCounter()
-
-    @property
-    def rounds(self) -> int:
-        """Rounds of the whole batch until now; the engine's own counts are by row."""
-        return self._rounds.count
 
     def run(self, asks: Sequence[Ask], clients: int, setting: Setting, domain: str | None = None) -> Block:
         """A closed loop of `clients` requests at a time."""
@@ -58,7 +52,7 @@ class EngineRunner:
             capture=False,
             num_speculative_tokens=setting,
         )
-        self.engine.submit(request, _Receiver(ask, told, self._rounds))
+        self.engine.submit(request, _Receiver(ask, told))
 
     def __enter__(self) -> Self:
         self.engine.start()
@@ -70,33 +64,17 @@ class EngineRunner:
         self.engine.stop()
 
 
-class _RoundCounter:
-    """Counts rounds by who is told: within one nobody is told twice, and one that has ended begins the next
-    where it was alone.
-    """
-
-    def __init__(self) -> None:
-        self.count, self._told = 0, set[int]()
-
-    def __call__(self, receiver: int, ended: bool) -> None:
-        if not self._told or receiver in self._told:
-            self.count, self._told = self.count + 1, set()
-        if not (ended and not self._told):
-            self._told.add(receiver)
-
-
 class _Receiver:
     """Collects what one request is given, on the inference thread."""
 
-    def __init__(self, ask: Ask, told: Callable[[Answer], None], rounds: _RoundCounter) -> None:
-        self.ask, self.told, self.due, self.rounds = ask, told, time.perf_counter(), rounds
+    def __init__(self, ask: Ask, told: Callable[[Answer], None]) -> None:
+        self.ask, self.told, self.due = ask, told, time.perf_counter()
         self.ids: list[int] = []
         self.texts: list[str] = []
         self.chunks: list[Chunk] = []
 
     def __call__(self, emission: Emission) -> None:
         now = time.perf_counter() - self.due
-        self.rounds(id(self), emission.finish_reason is not None)
         self.ids.extend(emission.token_ids)
         self.texts.append(emission.text)
         if emission.token_ids:

@@ -11,11 +11,11 @@ from redraft_models.loading import NO_DRAFT, ModelPair, load_pair
 from redraft_models.quiet import quiet_transformers
 
 from redraft_ops.bench.acceptance import Controlled, rows_of
-from redraft_ops.bench.check import Checked, check_equal, steps
+from redraft_ops.bench.check import Checked, amount, check_equal
 from redraft_ops.bench.interleave import blocks_of
 from redraft_ops.bench.machine import memory_bandwidth
 from redraft_ops.bench.plan import BenchPlan
-from redraft_ops.bench.profile import profile
+from redraft_ops.bench.profile import profile, profiled
 from redraft_ops.bench.prompts import PromptSets
 from redraft_ops.bench.run import described
 from redraft_ops.errors import UsageError
@@ -48,31 +48,32 @@ def run_acceptance(
 
 def run_profile(settings: Settings, plan: BenchPlan, sets: PromptSets, phases: Phases) -> dict[str, Any]:
     """Where the time of a round goes."""
-    started, rows = time.monotonic(), []
+    started, deadline = time.monotonic(), time.monotonic() + plan.max_seconds
+    rows: list[dict[str, Any]] = []
+    turns = len(plan.clients) * len(profiled(plan))
     for dtype, pair in _pairs(settings, plan, phases):
         bandwidth = memory_bandwidth(str(pair.device))
-        turns = len(plan.clients) * sum(one.kind == "engine" for one in plan.compare)
         with phases.phase(f"profile, {dtype}", turns) as bar:
-            rows += profile(
-                pair, settings.serving, sets.by_clients, sets.warm_up, plan, dtype, bandwidth, bar.advance
-            )
+            own = (plan, dtype, bandwidth, deadline)
+            rows += profile(pair, settings.serving, sets.by_clients, sets.warm_up, *own, bar.advance)
     unknown = any(row["round_ms"] is None for row in rows)
     notes = ["the engine tells no times by phase, so shares are unknown"] if unknown else []
-    document = described(settings, plan, notes, True, started)
+    document = described(settings, plan, notes, len(rows) == turns * len(plan.dtypes), started)
     return {**document, "memory_bandwidth_gb_per_second": bandwidth, "runs": rows}
 
 
 def run_check(settings: Settings, plan: BenchPlan, sets: PromptSets, phases: Phases) -> dict[str, Any]:
     """Greedy text with speculation on and off."""
-    started = time.monotonic()
+    started, deadline = time.monotonic(), time.monotonic() + plan.max_seconds
+    turns = amount(plan, settings.serving.max_speculative_tokens)
     checked: list[Checked] = []
     for dtype, pair in _pairs(settings, plan, phases):
-        turns = steps(plan, settings.serving.max_speculative_tokens)
-        with quiet_transformers(), phases.phase(f"check, {dtype}", turns) as bar:
-            checked += check_equal(pair, settings.serving, sets.by_clients, plan, dtype, bar.advance)
+        with quiet_transformers(), phases.phase(f"check, {dtype}", turns + len(plan.clients)) as bar:
+            own = (plan, dtype, deadline)
+            checked += check_equal(pair, settings.serving, sets.by_clients, *own, bar.advance)
     notes = [_fork(one) for one in checked if not one.result.equal]
     return {
-        **described(settings, plan, notes, True, started),
+        **described(settings, plan, notes, len(checked) == turns * len(plan.dtypes), started),
         "checks": [one.row() for one in checked],
         "equal": all(one.result.equal for one in checked),
     }

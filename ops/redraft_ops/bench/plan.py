@@ -76,6 +76,16 @@ class BenchPlan:
         return min(wanted, self.requests)
 
     @property
+    def warm(self) -> int:
+        """Requests to warm up with: at least one for each client, or none at all."""
+        return max(self.warm_up, *self.clients) if self.warm_up else 0
+
+    @property
+    def prompts(self) -> int:
+        """Prompts that a run can use without repeating any."""
+        return self.requests * len(self.clients) + self.warm
+
+    @property
     def most_speculative_tokens(self) -> int:
         """The largest fixed K that is compared."""
         return max((c.setting for c in self.compare if isinstance(c.setting, int)), default=0)

@@ -130,7 +130,7 @@ def _ask(prompt: Prompt, index: int, plan: BenchPlan, domain: str | None, replay
 
 def _warm_up(spare: Sequence[Ask], asks: Sequence[Ask], plan: BenchPlan) -> list[Ask]:
     """Requests that are not counted: prompts left over, else the first ones with their ids turned round."""
-    wanted = max(plan.warm_up, *plan.clients) if plan.warm_up else 0
+    wanted = plan.warm
     turned = [
         replace(ask, ids=ask.ids[::-1], text=ask.text[::-1] if ask.text else None) for ask in asks[:wanted]
     ]

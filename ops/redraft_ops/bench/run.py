@@ -23,6 +23,8 @@ from redraft_ops.settings import Settings
 
 BASES = ("off", *LIBRARY)
 """What others are compared with, block by block."""
+WARM_UP_SHARE = 0.3
+"""Of the time that there is: past it, lanes are measured cold rather than not at all."""
 
 
 def run_bench(
@@ -58,7 +60,7 @@ def described(
     settings: Settings, plan: BenchPlan, notes: Sequence[str], complete: bool, started: float
 ) -> dict[str, Any]:
     """What every document says of the machine, the models and the plan."""
-    more = [] if complete else [f"stopped by --max-seconds {plan.max_seconds:g}: not all requests were sent"]
+    more = [] if complete else [f"stopped by --max-seconds {plan.max_seconds:g}: not everything was run"]
     shown = asdict(plan)
     shown["compare"] = [one.name for one in plan.compare]
     return {
@@ -78,9 +80,11 @@ def _level(
     blocks = blocks_of(sets.by_clients[clients], plan.block_size(clients))
     warm = sets.warm_up[: max(plan.warm_up, clients)] if plan.warm_up else []
     title = f"{clients} clients" if plan.rate is None else f"{plan.rate:g} requests/s"
+    enough = time.monotonic() + WARM_UP_SHARE * (deadline - time.monotonic())
     with phases.phase(f"warm up, {title}", len(lanes)) as bar:
         for lane in lanes if warm else ():
-            lane.answer(warm)
+            if time.monotonic() < enough:
+                lane.answer(warm)
             bar.advance()
     with phases.phase(title, len(lanes) * len(blocks)) as bar:
         return run_interleaved(lanes, blocks, deadline, bar.advance)

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from redraft_models.loading import ModelPair
 from redraft_ops.bench import machine, profile
-from redraft_ops.bench.answers import Answer, Block
+from redraft_ops.bench.answers import Answer, Ask, Block
+from redraft_ops.bench.engine import EngineRunner
 from redraft_ops.bench.figures import figures
 from redraft_ops.bench.plan import Goal
 from redraft_ops.bench.report import COLUMNS, TITLES, WIDE, narrow, write_report
 from redraft_serving.engine.interface import EngineStatistics
+from redraft_serving.settings import ServingSettings
+
+MakeAsks = Callable[..., list[Ask]]
 
 
 @pytest.fixture
@@ -91,11 +97,26 @@ def test_shares_of_a_round() -> None:
         return EngineStatistics(*counts, seconds=seconds)
 
     before = snapshot(10, 0, 10, verify=1.0, draft=0.5, rest=0.1, prefill=2.0)
-    after = snapshot(50, 60, 90, verify=2.0, draft=1.0, rest=0.6, prefill=2.5)
-    found = profile.shares(before, after, rounds=20)
+    after = snapshot(30, 60, 90, verify=2.0, draft=1.0, rest=0.6, prefill=2.5)
+    found = profile.shares(before, after, counted=(20, 40))
     assert (found["round_ms"], found["verify_ms"], found["tokens_per_round"]) == (100.0, 50.0, 4.0)
     assert [found[f"{phase}_share"] for phase in ("verify", "draft", "rest")] == [0.5, 0.25, 0.25]
+    assert found["rows_per_round"] == 2.0
     assert found["positions"] == 5.0, "two rows a round, and three drafted tokens"
     assert found["prefill_seconds"] == 0.5
-    unknown = profile.shares(snapshot(0, 0, 0), snapshot(5, 0, 5), rounds=5)
+    unknown = profile.shares(snapshot(0, 0, 0), snapshot(5, 0, 5), counted=(5, 5))
     assert unknown["round_ms"] is unknown["verify_share"] is None
+
+
+def test_rounds_and_rows_are_counted(load_toy: Callable[[str], ModelPair], make_asks: MakeAsks) -> None:
+    """Plain decoding gives a token per row and round, and none of it is in the engine's own counts."""
+    runner = EngineRunner(load_toy("random"), ServingSettings(max_num_seqs=3))
+    count = profile.RoundCount(runner.engine)
+    with runner:
+        runner.run(make_asks(6, 10), 1, 0)
+        assert count.snapshot() == (60, 60)
+        begun = count.snapshot()
+        runner.run(make_asks(6, 10), 3, 0)
+        rounds, rows = count.since(begun)
+    assert rows == 60
+    assert 20 <= rounds < 60

@@ -38,8 +38,8 @@ def checked(pair: ModelPair, asks: list[Ask]) -> dict[tuple[str, int], bool]:
     serving = ServingSettings(max_speculative_tokens=5)
     with quiet_transformers():
         by_clients = {1: asks, 3: asks}
-        found = check.check_equal(pair, serving, by_clients, plan, "float32", lambda: told.append(None))
-    assert len(told) == check.steps(plan, serving.max_speculative_tokens)
+        found = check.check_equal(pair, serving, by_clients, plan, "float32", 1e12, lambda: told.append(None))
+    assert len(found) == check.amount(plan, serving.max_speculative_tokens) == len(told) - 2
     return {(one.name, one.clients): one.result.equal for one in found}
 
 
@@ -59,6 +59,14 @@ def test_a_wrong_variant_goes_red(
     monkeypatch.setattr(check, "EngineRunner", Wrong)
     found = checked(load_toy("random"), make_asks(3, 12))
     assert {name for (name, _), equal in found.items() if not equal} == {"k3", "draft", "ngram"}
+
+
+def test_time_that_is_up_ends_it(load_toy: Callable[[str], ModelPair], make_asks: MakeAsks) -> None:
+    plan = BenchPlan(2)
+    found = check.check_equal(
+        load_toy("random"), ServingSettings(), {1: make_asks(2, 4)}, plan, "float32", 0.0
+    )
+    assert [one.name for one in found] == ["off"]
 
 
 def test_a_difference_is_exit_1(
