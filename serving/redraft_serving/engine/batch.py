@@ -73,7 +73,7 @@ class Batch:
             return
         before = row.plain_reason
         with self._guard(row):
-            if self.prefill.read(row, alone=not self.rows):
+            if self.prefill.read(row):
                 row.decoding = time.monotonic()
                 self.reading = None
                 self.rows.append(row)

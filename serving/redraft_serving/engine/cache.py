@@ -13,6 +13,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+LENGTH_STEP = 32
+"""Attended lengths are rounded up to this. What is masked adds exact zeros, and full vectors add up in one
+order: so a row's logits don't depend on how many tokens were drafted behind it."""
+
 
 @dataclass(slots=True)
 class Step:
@@ -64,6 +68,7 @@ class SlotCache:
         last, size = self.bin, self.bin + 1
         inside = [[place if 0 <= place < last else last for place in row] for row in places_BT]
         length = 1 + max((place for row in inside for place in row if place < last), default=0)
+        length = min(-(-length // LENGTH_STEP) * LENGTH_STEP, size)
         index = torch.tensor(slots, device=self.device)
         first, count = slots[0], len(slots)
         neighbours = list(slots) == list(range(first, first + count))

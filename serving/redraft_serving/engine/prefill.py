@@ -13,8 +13,6 @@ from redraft_serving.engine.prefix import PrefixCache
 from redraft_serving.engine.round import Rounds
 from redraft_serving.engine.rows import Row
 
-IDLE_CHUNK = 512
-"""Tokens read in one pass where nobody else generates."""
 DRAFTLESS_SHARE = 8
 """While the policy decodes plainly, the draft reads every so-many-th prompt, so that a probe can follow."""
 
@@ -35,11 +33,13 @@ class Prefill:
         row.draft_reads = self.planner.wants_draft(row) or self._begun % DRAFTLESS_SHARE == 0
         self.rounds.proposer.admit(row)
 
-    def read(self, row: Row, alone: bool) -> bool:
-        """Read one chunk; True once all is read but the last token, which the first round feeds."""
+    def read(self, row: Row) -> bool:
+        """Read one chunk; True once all is read but the last token, which the first round feeds.
+
+        Chunks end at multiples of their size, whoever else generates: rounding then depends on nobody.
+        """
         end = len(row.tokens) - 1
-        size = IDLE_CHUNK if alone else self.chunk
-        chunk = row.tokens[row.length : min(end, row.length + size)]
+        chunk = row.tokens[row.length : min(end, (row.length // self.chunk + 1) * self.chunk)]
         if chunk:
             cache, target = self.rounds.cache, self.rounds.target
             tokens = torch.tensor([chunk], device=cache.device)
@@ -47,7 +47,7 @@ class Prefill:
             row.length += len(chunk)
             row.rotten |= not bool(logits.sum().isfinite())
         if row.draft_reads:
-            self.rounds.proposer.catch_up(row, size)
+            self.rounds.proposer.catch_up(row, self.chunk)
         if row.length < end:
             return False
         self.keep(row)

@@ -13,10 +13,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, scaled_dot_product_attention
+from torch.nn.functional import embedding, pad, scaled_dot_product_attention
 
 from redraft_serving.engine.cache import SlotCache, Step
 from redraft_serving.engine.forward.matrix import Matrix, can_pack, gated, matrix
+
+LEAST_QUERIES = 4
+"""Attention of fewer queries than this sums in another order on CPUs: then a row's logits would depend on how
+many rows and tokens share its pass. Padded, they don't, to the last bit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,8 @@ class LeanDecoder:
         """[B, 1, G*T, L], added to the scores: made once for all layers, group by group as queries lie."""
         hidden = ~step.attended()
         mask = torch.zeros(hidden.shape, dtype=self.dtype, device=self.device)
-        return mask.masked_fill_(hidden, float("-inf")).repeat(1, 1, self.shape.group, 1)
+        mask = mask.masked_fill_(hidden, float("-inf")).repeat(1, 1, self.shape.group, 1)
+        return pad(mask, (0, 0, 0, max(0, LEAST_QUERIES - mask.shape[2])))
 
     def _attend(
         self,
@@ -118,10 +123,12 @@ class LeanDecoder:
         keys, values = cache.write(index, step, turned[:, shape.heads :], states[:, shape.heads + kv :])
         # Queries of one key/value head lie together as if they were more tokens: nothing is repeated.
         queries = turned[:, : shape.heads].view(rows, length, kv, group, size).permute(0, 2, 3, 1, 4)
-        taken = scaled_dot_product_attention(
-            queries.reshape(rows, kv, group * length, size), keys, values, attn_mask=mask, scale=shape.scale
-        )
-        return taken.view(rows, kv, group, length, size).permute(0, 3, 1, 2, 4).reshape(rows * length, -1)
+        queries = queries.reshape(rows, kv, group * length, size)
+        if group * length < mask.shape[2]:
+            queries = pad(queries, (0, 0, 0, mask.shape[2] - group * length))
+        taken = scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=shape.scale)
+        taken = taken[:, :, : group * length].view(rows, kv, group, length, size)
+        return taken.permute(0, 3, 1, 2, 4).reshape(rows * length, -1)
 
     @property
     def nbytes(self) -> int:

@@ -201,3 +201,23 @@ def test_slots_move_clear_and_are_read_back() -> None:
         read(decoder, cache, [2], tokens[:, 8:11], [8], keep=1)
         torch.testing.assert_close(read(decoder, cache, [2], tokens[:, 11:], [11])[:, -1], wanted)
     assert block.numel() * 4 == 8 * cache.slot_bytes // (WINDOW + 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_logits_do_not_depend_on_who_shares_a_pass(dtype: torch.dtype) -> None:
+    """To the last bit on a CPU with heads of 64, whatever is drafted behind a token, beside any rows."""
+    wide = {"hidden_size": 384, "intermediate_size": 512, "max_position_embeddings": WINDOW}
+    model = built(lambda: llama(**wide), dtype)
+    decoder = choose_decoder(model)
+    cache = SlotCache(decoder.layers, 8, WINDOW - 4, model.device)
+    ids = torch.arange(44)[None] * 5 % VOCABULARY
+    alone: dict[int, torch.Tensor] = {}
+    with torch.inference_mode():
+        for slot in range(8):
+            read(decoder, cache, [slot], ids[:, :20], [0], keep=1)
+        for position in range(20, 34):
+            for rows, width in ((1, 1), (1, 2), (1, 4), (1, 9), (2, 1), (3, 3), (8, 1), (8, 4)):
+                fed = ids[:, position : position + width].expand(rows, width).contiguous()
+                logits = read(decoder, cache, list(range(rows)), fed, [position] * rows)
+                first = alone.setdefault(position, logits[0, 0].clone())
+                assert all(torch.equal(row, first) for row in logits[:, 0])

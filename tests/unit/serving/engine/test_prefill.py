@@ -39,9 +39,9 @@ def watched(served: Served, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         done.append("round")
         return run(rows)
 
-    def counted_read(row: Any, alone: bool) -> bool:
+    def counted_read(row: Any) -> bool:
         before = row.length
-        ended = read(row, alone)
+        ended = read(row)
         done.append(f"chunk {row.length - before}")
         return ended
 
