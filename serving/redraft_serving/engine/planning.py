@@ -90,10 +90,9 @@ class Planner:
         def worth(members: Sequence[int], confidences: Sequence[Sequence[float]]) -> bool:
             if any(views[b].setting != "auto" for b in members):
                 return True
-            survivals = [
-                self.policy.survival(views[b].domain, views[b].temperature, known)
-                for b, known in zip(members, confidences, strict=True)
-            ]
+            survivals = [0.0] * len(views)
+            for b, known in zip(members, confidences, strict=True):
+                survivals[b] = self.policy.survival(views[b].domain, views[b].temperature, known)
             return self.policy.keep_drafting(plan, len(confidences[0]), survivals)
 
         return worth
