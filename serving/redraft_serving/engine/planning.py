@@ -90,12 +90,25 @@ class Planner:
         def worth(members: Sequence[int], confidences: Sequence[Sequence[float]]) -> bool:
             if any(views[b].setting != "auto" for b in members):
                 return True
-            survivals = [0.0] * len(views)
-            for b, known in zip(members, confidences, strict=True):
-                survivals[b] = self.policy.survival(views[b].domain, views[b].temperature, known)
-            return self.policy.keep_drafting(plan, len(confidences[0]), survivals)
+            try:
+                return self._worth(views, plan, members, confidences)
+            except Exception:
+                log.exception("the speculation policy failed; drafting goes on to the planned depth")
+                return True
 
         return worth
+
+    def _worth(
+        self,
+        views: Sequence[RowView],
+        plan: Plan,
+        members: Sequence[int],
+        confidences: Sequence[Sequence[float]],
+    ) -> bool:
+        survivals = [0.0] * len(views)
+        for b, known in zip(members, confidences, strict=True):
+            survivals[b] = self.policy.survival(views[b].domain, views[b].temperature, known)
+        return self.policy.keep_drafting(plan, len(confidences[0]), survivals)
 
     def observe(
         self, views: Sequence[RowView], plan: Plan, times: RoundTimes, outcomes: Sequence[RowOutcome]
