@@ -18,6 +18,8 @@ from torch.nn.functional import embedding, pad, scaled_dot_product_attention
 from redraft_serving.engine.cache import SlotCache, Step
 from redraft_serving.engine.forward.matrix import Matrix, can_pack, gated, matrix
 
+LEAST_ROWS = 4
+"""Packed products of fewer rows take longer than those of four: they are padded."""
 LEAST_QUERIES = 4
 """Attention of fewer queries than this sums in another order on CPUs: then a row's logits would depend on how
 many rows and tokens share its pass. Padded, they don't, to the last bit."""
@@ -62,7 +64,8 @@ class LeanDecoder:
         self.dtype: torch.dtype = module.dtype
         self.layers: int = module.config.num_hidden_layers
         self.shape = _shape(module)
-        self.least_rows = 4 if can_pack(self.device, self.dtype) else 1
+        self.least_rows = 1
+        self._least_products = LEAST_ROWS if can_pack(self.device, self.dtype) else 1
         self._turns = _turns(module)
         self._own_head = head is None
         self.head = matrix(head_weight(module, head_ids)) if head is None else head
@@ -79,6 +82,7 @@ class LeanDecoder:
         """Logits [B, keep, V] of the last `keep` tokens."""
         rows, length = tokens_BT.shape
         x = embedding(tokens_BT.flatten(), self._embedding).float()
+        x = pad(x, (0, 0, 0, max(0, self._least_products - len(x))))
         turns = self._turns.index_select(0, step.positions_BT.flatten())[:, None]
         mask = self._mask(step)
         for index, layer in enumerate(self._layers):
@@ -86,9 +90,9 @@ class LeanDecoder:
             x = layer.output.plus(attended, x)
             hidden = gated(layer.gate_up(self._normed(x, layer.mlp_norm)))
             x = layer.down.plus(hidden, x)
-        if keep < length:
-            x = x.view(rows, length, -1)[:, length - keep :].flatten(0, 1)
-        return self.head(self._normed(x, self._norm)).view(rows, keep, -1)
+        x = x[: rows * length].view(rows, length, -1)[:, length - keep :].flatten(0, 1)
+        last = pad(x, (0, 0, 0, max(0, self._least_products - len(x))))
+        return self.head(self._normed(last, self._norm))[: rows * keep].view(rows, keep, -1)
 
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
         """Root mean square norm, in float32; answered in the model's dtype."""
@@ -115,10 +119,10 @@ class LeanDecoder:
         turns: Tensor,
         mask: Tensor,
     ) -> Tensor:
-        """[n, H*D] what each token's heads take from the positions up to its own."""
+        """[n, H*D] what each token's heads take from the positions up to its own; padded as x is."""
         (rows, length), shape = step.places_BT.shape, self.shape
         kv, group, size = shape.kv_heads, shape.group, shape.size
-        states = layer.qkv(x).view(rows * length, shape.heads + 2 * kv, size)
+        states = layer.qkv(x)[: rows * length].view(rows * length, shape.heads + 2 * kv, size)
         turned = _turned(states[:, : shape.heads + kv], turns)
         keys, values = cache.write(index, step, turned[:, shape.heads :], states[:, shape.heads + kv :])
         # Queries of one key/value head lie together as if they were more tokens: nothing is repeated.
@@ -128,7 +132,8 @@ class LeanDecoder:
             queries = pad(queries, (0, 0, 0, mask.shape[2] - group * length))
         taken = scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=shape.scale)
         taken = taken[:, :, : group * length].view(rows, kv, group, length, size)
-        return taken.permute(0, 3, 1, 2, 4).reshape(rows * length, -1)
+        taken = taken.permute(0, 3, 1, 2, 4).reshape(rows * length, -1)
+        return pad(taken, (0, 0, 0, len(x) - rows * length)) if len(x) > rows * length else taken
 
     @property
     def nbytes(self) -> int:
