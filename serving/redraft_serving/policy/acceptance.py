@@ -86,7 +86,8 @@ class PositionRates:
         """Rate of a token that is really proposed at a position."""
         rate = self._prior
         for j in range(min(position + 1, len(self.tested))):
-            rate = (self.accepted[j] + self._weight * rate) / (self.tested[j] + self._weight)
+            weight = self._weight if j else _faded(self._weight, self.tested[0])
+            rate = (self.accepted[j] + weight * rate) / (self.tested[j] + weight)
         return rate
 
     def expected(self, depth: int) -> list[float]:
@@ -106,10 +107,11 @@ class PositionRates:
 
     def _sums(self, hope: float = 0.0) -> list[float]:
         rate, product, total, sums = self._prior, 1.0, 1.0, [1.0]
+        weight = _faded(self._weight, self.reached[0]) if self.reached else self._weight
         for accepted, reached in zip(self.accepted, self.reached, strict=True):
-            weight = reached + self._weight
-            rate = (accepted + self._weight * rate) / weight
-            better = hope * sqrt(rate * (1.0 - rate) / weight) if reached < FEW else 0.0
+            rate = (accepted + weight * rate) / (reached + weight)
+            weight = self._weight
+            better = hope * sqrt(rate * (1.0 - rate) / (reached + self._weight)) if reached < FEW else 0.0
             product *= min(1.0, rate + better)
             total += product
             sums.append(total)
@@ -130,6 +132,14 @@ class PositionRates:
         if missing > 0:
             for counts in (self.accepted, self.tested, self.reached, self.wanted, self.went):
                 counts.extend([0.0] * missing)
+
+
+def _faded(weight: float, tested: float) -> float:
+    """Of the prior: it fades as counts come in, or a draft that is off would look good for ever.
+
+    The position before, which the others fall back to, is measured itself and keeps its weight.
+    """
+    return weight * weight / (weight + tested)
 
 
 class Acceptance:

@@ -12,13 +12,21 @@ from math import log
 LOG_2 = log(2.0)
 
 
+WARIER = 4.0
+"""Added to the threshold by each alarm: text in short bursts of easy and hard is no change of level."""
+WARIEST = 16.0
+CALMER = 0.5 ** (1 / 1000)
+"""Factor of what was added, per test."""
+
+
 class ChangeDetector:
     """Watches hits and misses against an expected rate."""
 
-    __slots__ = ("down", "down_hits", "down_tests", "threshold", "up", "up_hits", "up_tests")
+    __slots__ = ("_wary", "down", "down_hits", "down_tests", "threshold", "up", "up_hits", "up_tests")
 
     def __init__(self, threshold: float) -> None:
         self.threshold = threshold
+        self._wary = 0.0
         self.reset()
 
     def reset(self) -> None:
@@ -35,11 +43,11 @@ class ChangeDetector:
             up, down = -LOG_2, log((1.0 - rate / 2.0) / (1.0 - rate))
         self._add_up(up, hit)
         self._add_down(down, hit)
-        if self.up >= self.threshold:
-            return self.up_hits, self.up_tests
-        if self.down >= self.threshold:
-            return self.down_hits, self.down_tests
-        return None
+        self._wary *= CALMER
+        if max(self.up, self.down) < self.threshold + self._wary:
+            return None
+        self._wary = min(WARIEST, self._wary + WARIER)
+        return (self.up_hits, self.up_tests) if self.up > self.down else (self.down_hits, self.down_tests)
 
     def _add_up(self, score: float, hit: bool) -> None:
         self.up += score

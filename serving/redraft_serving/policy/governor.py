@@ -34,6 +34,9 @@ from redraft_serving.policy.types import (
 )
 from redraft_serving.policy.workload import Workload
 
+ROOM = 3
+"""Tokens that a row has to offer at least for its part to say something of its domain."""
+
 
 class Governor:
     """The policy of one engine: all domains, all rows."""
@@ -49,6 +52,7 @@ class Governor:
         self._kinds = Kinds(settings.max_speculative_tokens)
         self._configured: dict[str, Setting] = {}
         self._last: dict[str, Batch] = {}
+        self._drafting: dict[str, bool] = {}
         self._planned: tuple[Plan, Sequence[RowView]] | None = None
         self._clock = 0
 
@@ -88,7 +92,7 @@ class Governor:
         plan = self._decide(batch) if self.costs.known and rows else Plan(batch.apply(None), "decided", None)
         if plan.kind == "decided":
             batch.plan = plan
-            self._last.update(dict.fromkeys(batch.domains, batch))
+            self._remember(batch)
         self._planned = plan, rows
         return plan
 
@@ -114,6 +118,13 @@ class Governor:
         self._measure(rows, plan, tokens, seconds / self.costs.machine.speed)
         self.measuring.observe(rows, plan, tokens, seconds, self._clock)
 
+    def wants_draft(self, domain: str) -> bool:
+        """Whether the draft model should keep up with the domain's rows: it is in use, or was never tried.
+
+        Where it is False, the draft has to read what it missed before a probe can use it.
+        """
+        return self._drafting.get(domain, True)
+
     def report(self, domain: str) -> PolicyReport:
         """State, choice, numbers and a reason for one domain."""
         counts = self.measuring.counters.get(domain, Counter())
@@ -123,6 +134,22 @@ class Governor:
                       self.gains.gain(domain, rows), counts["switches"], counts["probes"],
                       counts["baselines"])  # fmt: skip
         return make_report(facts, self.costs, self.acceptance)
+
+    def _remember(self, batch: Batch) -> None:
+        """For reports. A request's last tokens leave no room to propose; that says nothing of its domain."""
+        plan = batch.plan
+        if plan is None:
+            return
+        for row in batch.rows:
+            room = row.setting != "auto" or max(row.offers.values(), default=0) >= ROOM
+            if room or row.domain not in self._last:
+                self._last[row.domain] = batch
+        rows = zip(batch.rows, plan.rows, strict=True)
+        free = [
+            (row, part) for row, part in rows if row.setting == "auto" and row.offers.get(DRAFT, 0) >= ROOM
+        ]
+        self._drafting.update((row.domain, False) for row, _ in free)
+        self._drafting.update((row.domain, True) for row, part in free if part.proposer == DRAFT)
 
     def _decide(self, batch: Batch) -> Plan:
         mode = self._modes.get(batch.composition)

@@ -8,12 +8,13 @@ from typing import Literal
 
 from redraft_serving.policy.acceptance import Acceptance, PositionRates
 from redraft_serving.policy.batch import Batch, part
+from redraft_serving.policy.choose import Choice
 from redraft_serving.policy.costs import CostTable
 from redraft_serving.policy.exploration import Exploration
 from redraft_serving.policy.gains import Gains
 from redraft_serving.policy.hysteresis import Mode
 from redraft_serving.policy.kinds import PLAIN, group
-from redraft_serving.policy.probes import Probe, best_probe
+from redraft_serving.policy.probes import FLOOR, Probe, best_probe
 from redraft_serving.policy.settings import PolicySettings
 from redraft_serving.policy.types import DRAFT, NGRAM, PREDICTION, Plan, RowPlan, RowView
 from redraft_serving.policy.workload import Workload
@@ -133,8 +134,9 @@ class Measuring:
         better = sorted((option for option in hoped.options() if option[0] > worth), reverse=True)
         for option in better[:LOOKS]:
             choice = hoped.choice(option)
-            tokens, seconds = workload.tokens(choice), workload.time(choice)
-            regret = max(0.001 * seconds, seconds - tokens / mode.rate)
+            tokens = workload.tokens(choice)
+            seconds = workload.time(choice) + self._costs.catch_up() * _newly_behind(batch, mode, choice)
+            regret = max(FLOOR * seconds, seconds - tokens / mode.rate)
             if choice not in (mode.choice, workload.plain) and self.purses.affords(batch.domains, regret):
                 self._pay(set(batch.domains), "curiosity", regret, "probes")
                 self._expected = tokens
@@ -149,7 +151,7 @@ class Measuring:
             return False
         if mode.choice == plain or any(g.fixed is not None for g in workload.groups):
             return False
-        regret = workload.time(plain) - workload.tokens(plain) / mode.rate
+        regret = max(0.0, workload.time(plain) - workload.tokens(plain) / mode.rate)
         if not self.purses.affords(batch.domains, regret):
             return False
         self._pay(set(batch.domains), "plain", regret, "baselines")
@@ -162,6 +164,15 @@ class Measuring:
 
     def _rates(self, row: RowView, proposer: str) -> PositionRates:
         return self._acceptance.rates(row.domain, proposer, row.temperature)
+
+
+def _newly_behind(batch: Batch, mode: Mode, choice: Choice) -> int:
+    """Tokens that the draft has to read for rows that would draft now and did not."""
+    return sum(
+        row.behind
+        for row, g in zip(batch.rows, batch.groups, strict=True)
+        if choice.proposers[g] == DRAFT and mode.choice.proposers[g] != DRAFT
+    )
 
 
 def _plan(rows: tuple[RowPlan, ...], kind: Literal["probe", "baseline"], mode: Mode) -> Plan:

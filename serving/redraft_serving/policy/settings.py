@@ -40,7 +40,9 @@ class PolicySettings(BaseModel):
         default=0.6, gt=0, lt=1, description="Acceptance assumed of a proposer that was never tested."
     )
     prior_tokens: float = Field(
-        default=8, gt=0, description="Tested tokens that an assumption (a prior, the position before) weighs."
+        default=8,
+        gt=0,
+        description="Tested tokens that an assumption (prior, position before) weighs at first.",
     )
     change_threshold: float = Field(
         default=10.0,

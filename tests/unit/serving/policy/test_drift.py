@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import log
+from random import Random
 from types import SimpleNamespace
 
 import pytest
@@ -165,3 +166,28 @@ def test_a_swap_of_the_draft_is_tried_at_once(lab: SimpleNamespace) -> None:
     decided = simulation.run(60, lab.rows()).decided()
     assert decided[0][0] == 0
     assert next(i for i, (proposer, _) in decided if proposer == DRAFT) <= 8
+
+
+@pytest.mark.parametrize(("stay", "floor"), [(0.9, 0.95), (0.995, 1.0)])
+def test_text_in_bursts_does_not_unsettle_it(lab: SimpleNamespace, stay: float, floor: float) -> None:
+    """Easy and hard passages of ten rounds are one traffic, of two hundred rounds they are two.
+
+    Against the best fixed K on the same passages: close to it where passages are too short to follow, better
+    where they can be followed.
+    """
+    costs, draw, hard = lab.machines[CPU], Random(7), False
+    simulation = lab.Simulation(costs, {}, seed=7, noise=0.05)
+    tokens, seconds, passages = 0.0, 0.0, []
+    for _ in range(3000):
+        hard = hard if draw.random() < stay else not hard
+        passages.append(hard)
+        simulation.acceptances["d", DRAFT] = lab.level(0.1 if hard else 0.85)
+        tally = simulation.run(1, lab.rows())
+        tokens, seconds = tokens + tally.tokens, seconds + tally.seconds
+    share = sum(passages) / len(passages)
+    fixed = [
+        (share * lab.expected(lab.level(0.1), k) + (1 - share) * lab.expected(lab.level(0.85), k))
+        / costs.seconds(1, 1 + k, k, 1 if k else 0)
+        for k in range(9)
+    ]
+    assert tokens / seconds >= floor * max(fixed)

@@ -282,3 +282,18 @@ def test_a_report_without_rounds_and_with_settings(lab: SimpleNamespace) -> None
     governor.configure("d", None)
     governor.plan([RowView("d", "greedy", {DRAFT: 8})])
     assert governor.report("d").setting == "auto"
+
+
+def test_the_end_of_a_request_says_nothing_of_its_domain(lab: SimpleNamespace) -> None:
+    """With no room left a row decodes plainly; the domain speculates all the same."""
+    simulation = lab.Simulation(lab.machines[CPU], {("d", DRAFT): lab.level(0.8)}, seed=6)
+    governor = simulation.governor
+    assert governor.wants_draft("d")
+    simulation.run(300, lab.rows())
+    simulation.run(3, [RowView("d", "greedy", {})])
+    assert governor.report("d").state == "speculating"
+    assert governor.wants_draft("d")
+    simulation.acceptances["d", DRAFT] = lab.level(0.05)
+    simulation.run(300, lab.rows())
+    assert governor.report("d").state == "off"
+    assert not governor.wants_draft("d")
