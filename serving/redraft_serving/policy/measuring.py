@@ -42,7 +42,7 @@ class Measuring:
         self.counters: dict[str, Counter[str]] = {}
         self._plain_at: dict[int, int] = {}
         self._suspicious = False
-        self._expected = 0.0
+        self._expected, self._payers = 0.0, frozenset[str]()
 
     def instead(
         self, batch: Batch, mode: Mode, fresh: bool, clock: int, open_rows: Sequence[int]
@@ -71,7 +71,7 @@ class Measuring:
         if all(decided.k == 0 for decided in plan.rows):
             self._plain_at[len(rows)] = clock
         if plan.kind == "probe" and plan.tokens_per_second:
-            self.purses.settle(domains, (self._expected - tokens) / plan.tokens_per_second)
+            self.purses.settle(self._payers, (self._expected - tokens) / plan.tokens_per_second)
             used = zip(rows, plan.rows, strict=True)
             self._suspicious = any(
                 p.proposer is not None and self._rates(row, p.proposer).change.up > SUSPICION
@@ -158,7 +158,8 @@ class Measuring:
         return True
 
     def _pay(self, domains: Iterable[str], proposer: str, regret: float, what: str) -> None:
-        self.purses.pay(domains, proposer, regret)
+        self._payers = frozenset(domains)
+        self.purses.pay(self._payers, proposer, regret)
         for domain in domains:
             self.count(domain, what)
 
