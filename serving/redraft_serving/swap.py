@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from redraft_models.adapter import Adapter, read_adapter
+from redraft_models.apart import apart
 from redraft_models.errors import AdapterRejected, RegistryError, RegistryUnavailable
 from redraft_models.registry import Registry, VersionInfo
 from redraft_models.registry_names import REJECTED, STATUS
@@ -159,12 +160,14 @@ class SwapWatcher:
         self._work_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="adapter-", dir=self._work_dir) as folder:
             files = self._registry.download(info.domain, info.version, Path(folder))
-            return read_adapter(
-                files,
-                self._draft_module,
-                self._base_draft_fingerprint,
-                version=info.version,
-                vocab_size=self._vocab_size,
+            return apart(
+                lambda: read_adapter(
+                    files,
+                    self._draft_module,
+                    self._base_draft_fingerprint,
+                    version=info.version,
+                    vocab_size=self._vocab_size,
+                )
             )
 
     def _swap(self, domain: str, adapter: Adapter | None, version: int | str) -> None:

@@ -20,6 +20,7 @@ from types import FrameType
 import redis
 import uvicorn
 from fastapi import FastAPI
+from redraft_models.apart import apart
 from redraft_models.loading import ModelPair, load_pair
 from redraft_models.registry import Registry
 from redraft_models.settings import ModelSettings
@@ -69,7 +70,7 @@ def run(config: WorkerConfig) -> None:
     listener = bind(config.serving.host, config.serving.port)
     with ExitStack() as cleanup:
         cleanup.callback(listener.close)
-        pair = load_pair(config.models, config.cache_dir)
+        pair = apart(lambda: load_pair(config.models, config.cache_dir))
         app = assemble(config, pair, cleanup)
         serve(app, listener, config.serving)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from redraft_models.apart import apart
 from redraft_models.loading import NO_DRAFT, ModelPair, load_pair
 from redraft_models.quiet import quiet_transformers
 
@@ -93,5 +94,5 @@ def _pairs(settings: Settings, plan: BenchPlan, phases: Phases) -> Iterator[tupl
     for dtype in plan.dtypes:
         with phases.phase(f"load the pair, {dtype}"):
             models = settings.models.model_copy(update={"dtype": dtype})
-            pair = load_pair(models, settings.cache_dir)
+            pair = apart(lambda models=models: load_pair(models, settings.cache_dir))  # type: ignore[misc]
         yield dtype, pair

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import torch
 from redraft_models.adapter import Adapter
+from redraft_models.apart import apart
 from redraft_models.loading import ModelPair
 
 from redraft_serving.engine.batch import Batch, SampleSink
@@ -53,7 +54,7 @@ class LocalEngine:
         self.max_num_seqs, self.max_waiting = settings.max_num_seqs, settings.max_waiting
         self.num_speculative_tokens: Setting = settings.num_speculative_tokens
         self.max_speculative_tokens = settings.max_speculative_tokens
-        self.parts = Parts(pair, settings, self._setting_of)
+        self.parts = apart(lambda: Parts(pair, settings, self._setting_of))
         self.proposer, self.policy = self.parts.proposer, self.parts.policy
         self.ledger = Ledger()
         self.batch = Batch(
@@ -120,7 +121,8 @@ class LocalEngine:
         future: Future[SwapResult] = Future()
         with self._swap_lock:
             try:
-                self._enqueue(self.proposer.prepare(domain, adapter, version), future)
+                swap = apart(lambda: self.proposer.prepare(domain, adapter, version))
+                self._enqueue(swap, future)
             except Exception as error:
                 future.set_exception(error)
             wait((future,), timeout=SWAP_SECONDS)

@@ -39,7 +39,7 @@ class Parts:
         self.cache = SlotCache(self.target.layers, slots, max_len, pair.device)
         self.prefixes = PrefixCache(settings.prefix_cache_mb * MIB)
         self.proposer = self._proposer(slots, max_len)
-        self.policy = Governor(settings.policy)
+        self.policy = Governor(settings.policy, most=settings.max_speculative_tokens)
         self.planner = Planner(
             self.policy,
             self.proposer,

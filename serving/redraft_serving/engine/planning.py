@@ -48,6 +48,9 @@ class Policy(Protocol):
     def age(self, domain: str) -> None:
         """Another draft version serves: what is known of the domain's draft counts less."""
 
+    def wants_draft(self, domain: str) -> bool:
+        """True where the draft model should keep up with the domain's rows."""
+
     def report(self, domain: str) -> PolicyReport:
         """What it does for a domain."""
 
@@ -125,7 +128,7 @@ class Planner:
         if DRAFT not in self.proposers:
             return False
         if setting == "auto":
-            return self.policy.report(row.request.domain).state != "off"
+            return self.policy.wants_draft(row.request.domain)
         return setting > 0
 
     def _view(self, row: Row) -> RowView:
@@ -133,7 +136,8 @@ class Planner:
         room = min(row.remaining, self.max_len - len(row.tokens)) - 1
         most = max(0, min(self.most if setting == "auto" else setting, room))
         offers = self._offers(row, most, setting) if most else {}
-        return RowView(row.request.domain, row.temperature_class, offers, setting)
+        behind = max(0, len(row.tokens) - 2 - row.draft_length) if DRAFT in offers else 0
+        return RowView(row.request.domain, row.temperature_class, offers, setting, behind)
 
     def _offers(self, row: Row, most: int, setting: Setting) -> dict[str, int]:
         """A fixed number is about the draft, where there is one: nothing steps in for it."""

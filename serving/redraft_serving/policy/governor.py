@@ -41,7 +41,8 @@ ROOM = 3
 class Governor:
     """The policy of one engine: all domains, all rows."""
 
-    def __init__(self, settings: PolicySettings, seed: int = 0) -> None:
+    def __init__(self, settings: PolicySettings, seed: int = 0, most: int = 8) -> None:
+        """`most`: tokens that it proposes at most for a row in a round."""
         self.settings = settings
         self.costs = CostTable()
         self.acceptance = Acceptance(settings)
@@ -49,7 +50,7 @@ class Governor:
         self.gains = Gains(settings.switch_margin, settings.veto_rounds)
         self.measuring = Measuring(settings, seed, self.acceptance, self.costs, self.gains)
         self._modes = Modes(settings)
-        self._kinds = Kinds(settings.max_speculative_tokens)
+        self._kinds = Kinds(most)
         self._configured: dict[str, Setting] = {}
         self._last: dict[str, Batch] = {}
         self._drafting: dict[str, bool] = {}

@@ -10,9 +10,6 @@ class PolicySettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    max_speculative_tokens: int = Field(
-        default=8, ge=1, le=64, description='Most tokens that "auto" proposes for a row in a round.'
-    )
     explore_share: float = Field(
         default=0.005,
         ge=0,

@@ -18,12 +18,12 @@ def test_auto_takes_bfloat16_where_it_is_clearly_faster(
     monkeypatch: pytest.MonkeyPatch, float32: float, bfloat16: float, wanted: torch.dtype
 ) -> None:
     seconds = {torch.float32: float32, torch.bfloat16: bfloat16}
-    monkeypatch.setattr(dtypes, "product_seconds", lambda dtype, device: seconds[dtype])
+    monkeypatch.setattr(dtypes, "product_seconds", lambda dtype, _: seconds[dtype])
     assert resolve_dtype("auto", CPU) is wanted
 
 
 def test_a_named_dtype_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dtypes, "product_seconds", lambda dtype, device: pytest.fail("measured"))
+    monkeypatch.setattr(dtypes, "product_seconds", lambda *_: pytest.fail("measured"))
     assert resolve_dtype("bfloat16", CPU) is torch.bfloat16
     assert (trained_dtype("auto"), trained_dtype("bfloat16")) == (torch.float32, torch.bfloat16)
 
