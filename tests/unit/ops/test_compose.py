@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +82,33 @@ def test_environment_names_are_settings(services: dict[str, Any]) -> None:
                 for part in section:
                     assert part in model.model_fields, variable
                     model = model.model_fields[part].annotation
+
+
+def test_defaults_are_those_of_the_settings(
+    services: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the file gives where a variable is not set changes nothing of what the program would take."""
+    for name in [name for name in os.environ if name.startswith("REDRAFT_")]:
+        monkeypatch.delenv(name)
+    plain = Settings(_env_file=None)  # type: ignore[call-arg]
+    found = _defaults(services["serving"]["environment"])
+    assert {"REDRAFT_SERVING__NUM_SPECULATIVE_TOKENS", "REDRAFT_MODELS__DTYPE"} <= found.keys()
+    for variable, text in found.items():
+        monkeypatch.setenv(variable, text)
+    assert Settings(_env_file=None) == plain  # type: ignore[call-arg]
+    monkeypatch.setenv("REDRAFT_SERVING__NUM_SPECULATIVE_TOKENS", "3")
+    assert Settings(_env_file=None) != plain  # type: ignore[call-arg]
+
+
+def _defaults(environment: dict[str, Any]) -> dict[str, str]:
+    """`value` of each VARIABLE: ${VARIABLE:-value}."""
+    found = {}
+    for variable, text in environment.items():
+        match = re.fullmatch(r"\$\{(\w+):-(.*)\}", str(text))
+        if match is not None:
+            assert match[1] == variable
+            found[variable] = match[2]
+    return found
 
 
 def test_images_do_not_run_as_root() -> None:

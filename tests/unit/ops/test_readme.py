@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -34,6 +35,12 @@ def test_every_command_is_described(text: str) -> None:
 def test_every_setting_has_a_text() -> None:
     rows = readme.settings_table.markdown().splitlines()[2:]
     assert [row for row in rows if re.search(r"\|\s*\|$", row)] == []
+
+
+def test_lists_are_written_as_a_variable_takes_them() -> None:
+    row = next(row for row in readme.settings_table.markdown().splitlines() if "SERVING__PROPOSERS" in row)
+    default = row.split("|")[2].strip().strip("`")
+    assert json.loads(default) == ["draft", "ngram", "prediction"]
 
 
 def test_every_file_has_a_line(text: str) -> None:
