@@ -41,11 +41,18 @@ def domain_rows(
     stream, registry = stack.stream(), stack.registry()
     known = {*stack.settings.domains, *stream.domains(), *drafts}
     rows = []
-    for domain in wanted or sorted(known):
+    shown = list(wanted or sorted(known))
+    for domain in shown:
         newest, champion, made = registry.newest(domain), registry.champion(domain), registry.cursor(domain)
         cursor = made.tags if made else {}
         rows.append(_row(stack, domain, drafts.get(domain), newest, champion, cursor))
-    return rows, remarks
+    return rows, [*remarks, *_reasons(drafts, shown)]
+
+
+def _reasons(drafts: Mapping[str, dict[str, Any]], domains: Sequence[str]) -> list[str]:
+    """Why each domain speculates as far as it does, in the policy's own words."""
+    said = ((domain, _policy(drafts.get(domain)).get("reason")) for domain in domains)
+    return [f"domain {domain}, {reason}" for domain, reason in said if reason]
 
 
 def _row(

@@ -110,10 +110,35 @@ def test_a_child_process_resolves_the_same_settings(monkeypatch: pytest.MonkeyPa
             "redis_url": "redis://:secret@x:1",
             "data_dir": tmp_path / "data",
             "domains": ["a", "b"],
-            "serving": {"api_key": "k", "port": 81},
+            "serving": {
+                "api_key": "k",
+                "port": 81,
+                "num_speculative_tokens": 2,
+                "proposers": ["ngram", "prediction"],
+                "policy": {"explore_share": 0.02, "dwell_rounds": 7},
+            },
             "gate": {"min_gain": 0.5},
         }
     )
     for name, value in as_environment(here).items():
         monkeypatch.setenv(name, value)
     assert load_settings() == here
+    serving = masked(here)["serving"]
+    assert serving["proposers"] == ["ngram", "prediction"]
+    assert (serving["policy"]["explore_share"], serving["policy"]["dwell_rounds"]) == (0.02, 7)
+
+
+def test_settings_two_levels_deep_come_from_the_environment_and_from_toml(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "redraft.toml").write_text(
+        '[serving]\nnum_speculative_tokens = 5\nproposers = ["draft"]\n'
+        "[serving.policy]\nexplore_share = 0.1\ndwell_rounds = 9\n"
+    )
+    monkeypatch.setenv("REDRAFT_SERVING__POLICY__EXPLORE_SHARE", "0.03")
+    serving = load_settings().serving
+    assert (serving.num_speculative_tokens, serving.proposers) == (5, ("draft",))
+    assert (serving.policy.explore_share, serving.policy.dwell_rounds) == (0.03, 9)
+    monkeypatch.setenv("REDRAFT_SERVING__POLICY__EXPLORE_SHAER", "0.03")
+    with pytest.raises(SettingsError, match="explore_shaer"):
+        load_settings()

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from redraft_ops.errors import ServerUnreachable
 from redraft_ops.settings import Settings
-from redraft_ops.status import _drafts, _policy
+from redraft_ops.status import _drafts, _policy, _reasons
 
 
 class Foreign(BaseHTTPRequestHandler):
@@ -72,3 +72,14 @@ def test_another_program_on_the_port_is_a_remark_unless_its_address_was_given(
 )
 def test_gain_of_a_worker_that_may_be_older(serving: dict[str, object] | None, gain: float | None) -> None:
     assert _policy(serving).get("measured_gain") == gain
+
+
+def test_the_reason_of_every_shown_domain_is_told() -> None:
+    drafts: dict[str, dict[str, object]] = {
+        "law": {"policy": {"reason": "off: measured 0.91 times plain decoding, whatever the model promises"}},
+        "met": {"policy": None},
+        "hidden": {"policy": {"reason": "fixed: the setting asks for 3 tokens a round"}},
+    }
+    assert _reasons(drafts, ["law", "met", "new"]) == [
+        "domain law, off: measured 0.91 times plain decoding, whatever the model promises"
+    ]
