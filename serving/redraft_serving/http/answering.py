@@ -48,7 +48,7 @@ async def answer(
     generation.submit()
     head = {"id": request_id, "created": int(time.time()), "model": context.model.name}
     if body.stream:
-        events = _events(generation, face, {**head, "object": face.chunk_object}, body, prompts)
+        events = _events(generation, context, face, {**head, "object": face.chunk_object}, body, prompts)
         return EventStream(guarded(events), lambda: _finish(generation, context))
     try:
         await answer_or_gone(request, generation.collect())
@@ -56,7 +56,7 @@ async def answer(
         return Response(status_code=499)
     finally:
         _finish(generation, context)
-    return JSONResponse({**head, "object": face.object, **_whole(generation, face, prompts)})
+    return JSONResponse({**head, "object": face.object, **_whole(generation, context, face, prompts)})
 
 
 def _finish(generation: Generation, context: Context) -> None:
@@ -64,16 +64,25 @@ def _finish(generation: Generation, context: Context) -> None:
     context.latencies.observe(generation)
 
 
-def _whole(generation: Generation, face: Face, prompts: Sequence[Prompt]) -> dict[str, Any]:
+def _metrics(generation: Generation, context: Context) -> dict[str, Any]:
+    return metrics_of(generation, context.policies.card(generation.requests[0].domain))
+
+
+def _whole(generation: Generation, context: Context, face: Face, prompts: Sequence[Prompt]) -> dict[str, Any]:
     return {
         "choices": [face.whole(index, output) for index, output in enumerate(generation.outputs)],
         "usage": usage_of(generation, prompts),
-        "metrics": metrics_of(generation),
+        "metrics": _metrics(generation, context),
     }
 
 
 async def _events(
-    generation: Generation, face: Face, head: dict[str, Any], body: GenerationBody, prompts: Sequence[Prompt]
+    generation: Generation,
+    context: Context,
+    face: Face,
+    head: dict[str, Any],
+    body: GenerationBody,
+    prompts: Sequence[Prompt],
 ) -> AsyncIterator[bytes]:
     """One event per round of a choice, then usage and metrics where they are asked for."""
     options = body.stream_options
@@ -97,4 +106,4 @@ async def _events(
             yield chunk([piece])
     if include_usage:
         usage = usage_of(generation, prompts)
-        yield event({**head, "choices": [], "usage": usage, "metrics": metrics_of(generation)})
+        yield event({**head, "choices": [], "usage": usage, "metrics": _metrics(generation, context)})

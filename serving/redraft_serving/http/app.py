@@ -14,6 +14,7 @@ from redraft_serving.http.latency import Latencies
 from redraft_serving.http.logprobs import TokenTexts
 from redraft_serving.http.metrics import EngineCollector, LoopCounters, install_metrics
 from redraft_serving.http.middleware import ApiKeyMiddleware, BodyLimitMiddleware, RequestIdMiddleware
+from redraft_serving.http.policies import Policies
 from redraft_serving.http.prompts import PromptReader
 from redraft_serving.http.served import ServedModel
 from redraft_serving.settings import ServingSettings
@@ -38,6 +39,7 @@ def build_app(
         prompts=prompts,
         texts=TokenTexts(prompts.tokenizer),
         latencies=Latencies(registry, model.name),
+        policies=Policies(engine),
     )
     registry.register(EngineCollector(engine, model.name, domains, counters or LoopCounters()))
     app.include_router(generate.router)

@@ -11,6 +11,7 @@ from redraft_serving.engine.interface import Engine
 from redraft_serving.http.domains import Domains
 from redraft_serving.http.latency import Latencies
 from redraft_serving.http.logprobs import TokenTexts
+from redraft_serving.http.policies import Policies
 from redraft_serving.http.prompts import PromptReader
 from redraft_serving.http.served import ServedModel
 from redraft_serving.settings import ServingSettings
@@ -27,6 +28,7 @@ class Context:
     prompts: PromptReader
     texts: TokenTexts
     latencies: Latencies
+    policies: Policies
     draining: bool = False
     """True once the worker is stopping: no new requests, /ready says 503."""
 

@@ -45,9 +45,9 @@ def _prediction_tokens(ended: list[RequestStatistics]) -> dict[str, int]:
     }
 
 
-def metrics_of(generation: Generation) -> dict[str, Any]:
+def metrics_of(generation: Generation, policy: dict[str, Any] | None = None) -> dict[str, Any]:
     """vLLM's per-request metrics, with `prefill_time_ms` beside them; with several choices, their counts
-    together.
+    together. `policy`: what the policy makes of the request's domain at its end, and why.
 
     `generation_time_ms` is decoding alone: queue, prefill and generation follow each other.
     """
@@ -63,7 +63,7 @@ def metrics_of(generation: Generation) -> dict[str, Any]:
         "prefill_time_ms": _ms(sum(one.prefill_seconds for one in found)),
         "mean_itl_ms": _ratio(decode * 1000, gaps),
         "tokens_per_second": _ratio(gaps, decode),
-        "speculative_decoding": speculation_of(found, generation.requests[0]),
+        "speculative_decoding": {**speculation_of(found, generation.requests[0]), "policy": policy},
     }
 
 
