@@ -67,7 +67,7 @@ def _default(name: str, info: FieldInfo) -> str:
     value = info.get_default(call_default_factory=False)
     if value is None or value is PydanticUndefined:
         return ""
-    return f"`{json.dumps(value)}`" if isinstance(value, (list, tuple)) else f"`{value}`"
+    return f"`{json.dumps(value)}`" if isinstance(value, (list, tuple, dict)) else f"`{value}`"
 
 
 def _attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:

@@ -4,9 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
+from redraft_queue.keys import check_name
 
 from redraft_serving.policy.settings import PolicySettings
+
+MOST_TOKENS = 64
+
+
+def _auto_or_number(value: object) -> object:
+    """One sentence where pydantic would say what is wrong with each part of the union."""
+    text = str(value)
+    if text == "auto" or (text.isascii() and text.isdigit() and int(text) <= MOST_TOKENS):
+        return value
+    raise ValueError(f'use "auto" or a whole number from 0 to {MOST_TOKENS}')
+
+
+Speculation = Annotated[Literal["auto"] | int, BeforeValidator(_auto_or_number)]
+"""Tokens proposed in a round."""
 
 
 class ServingSettings(BaseModel):
@@ -26,11 +41,20 @@ class ServingSettings(BaseModel):
     max_waiting: int = Field(
         default=64, ge=0, description="Choices that may wait for a slot; beyond it, 429."
     )
-    num_speculative_tokens: Literal["auto"] | Annotated[int, Field(ge=0, le=64)] = Field(
+    num_speculative_tokens: Speculation = Field(
         default="auto",
         description="Tokens proposed in a round: chosen by measurement, or fixed; 0 is plain decoding.",
     )
-    max_speculative_tokens: int = Field(default=8, ge=1, le=64, description='Most that "auto" proposes.')
+    domain_speculative_tokens: dict[str, Speculation] = Field(
+        default={},
+        description='The same for single domains, like {"support": 4}: what the start sets for them.',
+    )
+    max_speculative_tokens: int = Field(
+        default=8,
+        ge=1,
+        le=MOST_TOKENS,
+        description='Most that "auto" proposes and that a request may ask for.',
+    )
     proposers: tuple[Literal["draft", "ngram", "prediction"], ...] = Field(
         default=("draft", "ngram", "prediction"), description="How tokens may be guessed."
     )
@@ -65,6 +89,13 @@ class ServingSettings(BaseModel):
     drain_seconds: float = Field(
         default=20.0, ge=0, description="Seconds that a stop waits for running requests."
     )
+
+    @field_validator("domain_speculative_tokens")
+    @classmethod
+    def _domain_names(cls, value: dict[str, Speculation]) -> dict[str, Speculation]:
+        for domain in value:
+            check_name(domain)
+        return value
 
     @field_validator("api_key")
     @classmethod

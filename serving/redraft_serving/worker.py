@@ -78,7 +78,8 @@ def run(config: WorkerConfig) -> None:
 def assemble(config: WorkerConfig, pair: ModelPair, cleanup: ExitStack) -> FastAPI:
     """Start engine, capture and swap, each stopped by `cleanup` in reverse order; returns the application."""
     serving = config.serving
-    domains = Domains(config.default_domain, config.domains, serving.max_domains)
+    own = serving.domain_speculative_tokens
+    domains = Domains(config.default_domain, (*config.domains, *own), serving.max_domains)
     client = connect(config.redis_url, config.queue) if config.redis_url else None
     stream = SampleStream(client, config.queue) if client is not None else None
     registry = None
@@ -89,6 +90,8 @@ def assemble(config: WorkerConfig, pair: ModelPair, cleanup: ExitStack) -> FastA
     cleanup.callback(capture.stop)
     engine = LocalEngine(pair, serving, capture.offer)
     logger.info("%s on %s; %s", pair.dtype, pair.device, describe(engine.statistics().memory))
+    for domain, setting in own.items():
+        engine.configure(domain, setting)
     engine.start()
     cleanup.callback(engine.stop)
     watcher = _watch(config, pair, engine, registry, domains, cleanup)

@@ -23,10 +23,22 @@ def config(json: AsJson = False) -> None:
 def _rows(values: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, object, str]]:
     for name, value in values.items():
         here = (*path, name)
-        if isinstance(value, dict):
+        if isinstance(value, dict) and _is_section(here):
             yield from _rows(value, here)
         else:
             yield ".".join(here), "unset" if value is None else value, environment_name(here)
+
+
+def _is_section(path: tuple[str, ...]) -> bool:
+    """True where settings stand under the name; False for one setting whose value is a table of names."""
+    from pydantic import BaseModel
+
+    from redraft_ops.settings import Settings
+
+    model: Any = Settings
+    for name in path:
+        model = model.model_fields[name].annotation
+    return isinstance(model, type) and issubclass(model, BaseModel)
 
 
 def environment_name(path: tuple[str, ...]) -> str:

@@ -50,6 +50,14 @@ def test_mlflow_keeps_the_name_of_its_own_variable(monkeypatch: pytest.MonkeyPat
         ("REDRAFT_DEFAULT_DOMAIN", "_a", ("_a", "first a letter or digit")),
         ("MLFLOW_TRACKING_URI", "file:./mlruns", ("file:./mlruns", "sqlite")),
         ("REDRAFT_SERVING__PORT", "99999", ("serving.port", "99999")),
+        ("REDRAFT_SERVING__DOMAIN_SPECULATIVE_TOKENS", '{"a b": 3}', ("domain_speculative_tokens", "a b")),
+        (
+            "REDRAFT_SERVING__DOMAIN_SPECULATIVE_TOKENS",
+            '{"a": -1}',
+            ("domain_speculative_tokens.a", "-1", "0 to 64"),
+        ),
+        ("REDRAFT_SERVING__NUM_SPECULATIVE_TOKENS", "65", ("num_speculative_tokens", "'65'", "0 to 64")),
+        ("REDRAFT_SERVING__NUM_SPECULATIVE_TOKENS", "some", ("'some'", 'use "auto" or a whole number')),
     ],
 )
 def test_a_wrong_setting_is_one_sentence_with_its_name_and_value(
@@ -115,6 +123,7 @@ def test_a_child_process_resolves_the_same_settings(monkeypatch: pytest.MonkeyPa
                 "port": 81,
                 "num_speculative_tokens": 2,
                 "proposers": ["ngram", "prediction"],
+                "domain_speculative_tokens": {"Law": 4, "support": "auto"},
                 "policy": {"explore_share": 0.02, "dwell_rounds": 7},
             },
             "gate": {"min_gain": 0.5},
@@ -125,6 +134,7 @@ def test_a_child_process_resolves_the_same_settings(monkeypatch: pytest.MonkeyPa
     assert load_settings() == here
     serving = masked(here)["serving"]
     assert serving["proposers"] == ["ngram", "prediction"]
+    assert serving["domain_speculative_tokens"] == {"Law": 4, "support": "auto"}
     assert (serving["policy"]["explore_share"], serving["policy"]["dwell_rounds"]) == (0.02, 7)
 
 
