@@ -53,7 +53,8 @@ class LocalEngine:
         self.max_model_len = pair.max_model_len
         self.max_num_seqs, self.max_waiting = settings.max_num_seqs, settings.max_waiting
         self.num_speculative_tokens: Setting = settings.num_speculative_tokens
-        self.max_speculative_tokens = settings.max_speculative_tokens
+        fixed = 0 if self.num_speculative_tokens == "auto" else self.num_speculative_tokens
+        self.max_speculative_tokens = max(settings.max_speculative_tokens, fixed)
         self.parts = apart(lambda: Parts(pair, settings, self._setting_of))
         self.proposer, self.policy = self.parts.proposer, self.parts.policy
         self.ledger = Ledger()
@@ -172,7 +173,7 @@ class LocalEngine:
 
     def _run(self) -> None:
         with torch.inference_mode():
-            if self.num_speculative_tokens == "auto":
+            if self.parts.planner.proposers:
                 self.policy.calibrate(calibrate(self.parts))
             while not self._stopping:
                 self._wait_for_work()
