@@ -16,6 +16,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from redraft_serving.engine.pool import TensorPool
+
 Tokens = tuple[int, ...]
 
 
@@ -59,6 +61,7 @@ class PrefixCache:
         """Of the tensors held; never above the limit."""
         self.hits, self.misses, self.tokens, self.evictions = 0, 0, 0, 0
         """Restores that found something, that found nothing; tokens restored; blocks given up for others."""
+        self._pool = TensorPool()
         self._roots: dict[Hashable, dict[Tokens, _Block]] = {}
         self._order: OrderedDict[_Block, None] = OrderedDict()
         """Least recently used first. A block is always older than the one that it continues: see `_touch`."""
@@ -97,7 +100,7 @@ class PrefixCache:
                 if not self._make_room(data.nbytes, path):
                     break
                 siblings = path[-1].children if path else self._roots.setdefault(key, {})
-                path.append(self._add(_Block(key, siblings, part, data)))
+                path.append(self._add(_Block(key, siblings, part, self._pool.hold(data))))
         finally:
             self._touch(path)
 
@@ -148,5 +151,6 @@ class PrefixCache:
     def _drop(self, block: _Block) -> None:
         del self._order[block], block.siblings[block.tokens]
         self.bytes -= block.data.nbytes
+        self._pool.free(block.data)
         if not self._roots.get(block.key, True):
             del self._roots[block.key]
