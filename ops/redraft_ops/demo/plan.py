@@ -54,7 +54,7 @@ class DemoPlan:
 
 
 def full_plan() -> DemoPlan:
-    """About 12 minutes on 2 cores."""
+    """7 to 12 minutes on 2 cores."""
     return DemoPlan()
 
 
