@@ -19,6 +19,17 @@ WORTH = 1.15
 """A shorter dtype changes the law a little, so it has to be faster by this much."""
 
 
+def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
+    """True where oneDNN lays weights out for products: on CPUs, for float32, and for bfloat16 where the
+    processor has AVX-512 or the like; elsewhere packing bfloat16 raises (pytorch#99423).
+    """
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return False
+    if dtype is torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype is torch.float32
+
+
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     """The dtype of a setting. "auto" times matrix products of one row and of eight, under a second, and takes
     bfloat16 where that is clearly faster than float32.
@@ -41,7 +52,7 @@ def trained_dtype(name: str) -> torch.dtype:
 def product_seconds(dtype: torch.dtype, device: torch.device) -> float:
     """Seconds of one pass over a few weights, for one row and for eight: medians, added up."""
     weights = [torch.randn(OUTPUTS, INPUTS, device=device).to(dtype) for _ in range(WEIGHTS)]
-    packed = device.type == "cpu" and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    packed = can_pack(device, dtype)
     if packed:
         weights = [torch.ops.mkldnn._reorder_linear_weight(weight, None) for weight in weights]
     total = 0.0

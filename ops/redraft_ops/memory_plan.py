@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from redraft_models.cut import cut_layers, read_recipe
 from redraft_models.draft_folder import DRAFT_FILE, read_draft_head
-from redraft_models.dtypes import trained_dtype
+from redraft_models.dtypes import can_pack, trained_dtype
 from redraft_models.loading import DEFAULT_DRAFT, NO_DRAFT, resolve_device
 from redraft_models.local_config import local_config
 from redraft_models.sources import DEFAULT
-from redraft_serving.engine.forward.matrix import can_pack
 from redraft_serving.engine.interface import MemoryReport
 from redraft_serving.engine.memory import memory_report, packed_bytes
 from redraft_serving.engine.memory_sums import at_most, describe, size

@@ -30,3 +30,20 @@ def test_a_named_dtype_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_products_are_really_timed() -> None:
     assert all(dtypes.product_seconds(dtype, CPU) > 0 for dtype in dtypes.CANDIDATES)
+
+
+def test_bfloat16_is_timed_where_the_processor_packs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without AVX-512 or the like packing raises: such machines have to start all the same."""
+    pack = torch.ops.mkldnn._reorder_linear_weight
+
+    def refuse(weight: torch.Tensor, rows: int | None) -> torch.Tensor:
+        if weight.dtype is torch.bfloat16:
+            raise RuntimeError("bf16 path needs the cpu support avx512bw, avx512vl and avx512dq")
+        packed: torch.Tensor = pack(weight, rows)
+        return packed
+
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", refuse)
+    assert dtypes.product_seconds(torch.bfloat16, CPU) > 0
+    assert dtypes.can_pack(CPU, torch.float32)
+    assert not dtypes.can_pack(CPU, torch.bfloat16)

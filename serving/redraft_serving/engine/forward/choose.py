@@ -32,16 +32,26 @@ def choose_decoder(module: Any, head_ids: Tensor | None = None, shared: Decoder 
     if not in_family(module):
         log.info("%s is read by the library's own modules", type(module).__name__)
         return LibraryDecoder(module, head_ids)
-    lean = LeanDecoder(module, head_ids, _shared_head(module, head_ids, shared))
-    difference = trial(module, lean)
+    return _proven(module, head_ids, shared) or LibraryDecoder(module, head_ids)
+
+
+def _proven(module: Any, head_ids: Tensor | None, shared: Decoder | None) -> LeanDecoder | None:
+    """The lean pass, unless it fails or differs: a model may hide other layers behind a familiar name."""
+    name = type(module).__name__
+    try:
+        lean = LeanDecoder(module, head_ids, _shared_head(module, head_ids, shared))
+        difference = trial(module, lean)
+    except Exception:
+        log.warning("the lean pass of %s failed: not used", name, exc_info=True)
+        return None
     if difference <= TOLERANCE.get(module.dtype, 0.0):
         return lean
     log.warning(
         "the lean pass of %s differs from the library's by %.2g of the logits' spread: not used",
-        type(module).__name__,
+        name,
         difference,
     )
-    return LibraryDecoder(module, head_ids)
+    return None
 
 
 def in_family(module: Any) -> bool:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from redraft_models.dtypes import can_pack
 from torch import Tensor
 from torch.nn.functional import embedding, pad, scaled_dot_product_attention
 
 from redraft_serving.engine.cache import SlotCache, Step
-from redraft_serving.engine.forward.matrix import Matrix, can_pack, gated, matrix
+from redraft_serving.engine.forward.matrix import Matrix, gated, matrix
 
 LEAST_ROWS = 4
 """Packed products of fewer rows take longer than those of four: they are padded."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from redraft_models.dtypes import can_pack
 from torch import Tensor
 from torch.nn import Linear
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from redraft_serving.engine.cache import SlotCache, Step
-from redraft_serving.engine.forward.matrix import PackedMatrix, can_pack
+from redraft_serving.engine.forward.matrix import PackedMatrix
 
 
 class SlotLayer(CacheLayerMixin):  # type: ignore[misc]

@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import Protocol
 
 import torch
+from redraft_models.dtypes import can_pack
 from torch import Tensor
 from torch.nn.functional import linear, silu
-
-PACKED_DTYPES = (torch.float32, torch.bfloat16)
 
 
 class Matrix(Protocol):
@@ -24,11 +23,6 @@ class Matrix(Protocol):
 
     def plus(self, x_nI: Tensor, other_nO: Tensor) -> Tensor:
         """other + (x W^T + b); `other` is used up. It may be of a longer dtype, and so the answer."""
-
-
-def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
-    """True where packing exists: on CPUs with oneDNN, for float32 and bfloat16."""
-    return device.type == "cpu" and dtype in PACKED_DTYPES and bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
 
 
 def matrix(weight_OI: Tensor, bias_O: Tensor | None = None) -> Matrix:

@@ -12,7 +12,7 @@ from redraft_serving.engine.forward.choose import TOLERANCE, choose_decoder, in_
 from redraft_serving.engine.forward.decoder import Decoder, padded_length, read
 from redraft_serving.engine.forward.lean import LeanDecoder
 from redraft_serving.engine.forward.library import LibraryDecoder
-from redraft_serving.engine.forward.matrix import PackedMatrix, PlainMatrix
+from redraft_serving.engine.forward.matrix import PackedMatrix, PlainMatrix, matrix
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
@@ -123,6 +123,29 @@ def test_a_lean_pass_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) 
     """The wrong variant: dimensions left in the library's order are rotated in wrong pairs."""
     monkeypatch.setattr(lean, "_pairs", lambda size, device: torch.arange(size, device=device))
     assert isinstance(choose_decoder(built(MODELS["llama"])), LibraryDecoder)
+
+
+def test_a_lean_pass_that_fails_is_not_used() -> None:
+    """A familiar class may hold other layers, as some ways to quantize a model leave it."""
+    model = built(MODELS["llama"])
+    mlp = model.model.layers[1].mlp
+    mlp.gate_proj = torch.nn.Sequential(mlp.gate_proj)
+    decoder = choose_decoder(model)
+    assert isinstance(decoder, LibraryDecoder)
+    with torch.inference_mode():
+        found, wanted = ragged(decoder, built(MODELS["llama"]))
+    torch.testing.assert_close(found, wanted, atol=2e-4, rtol=1e-4)
+
+
+def test_bfloat16_stays_plain_where_the_processor_packs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without AVX-512 or the like packing raises (pytorch#99423)."""
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    weight = torch.ones(4, 3)
+    assert isinstance(matrix(weight.bfloat16()), PlainMatrix)
+    assert isinstance(matrix(weight), PackedMatrix)
+    decoder = choose_decoder(built(MODELS["llama"], torch.bfloat16))
+    assert isinstance(decoder, LeanDecoder)
+    assert decoder.nbytes == 0
 
 
 def test_changed_weights_are_taken_over() -> None:
