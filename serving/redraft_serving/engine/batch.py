@@ -24,6 +24,8 @@ from redraft_serving.engine.rows import EmittedToken, Row
 
 log = logging.getLogger(__name__)
 
+NOT_FINITE = "the target's logits are not finite"
+
 SampleSink = Callable[[Sample], None]
 Run = tuple[list[EmittedToken], commit.Ending | None]
 Share = tuple[commit.RowRound | None, str]
@@ -73,7 +75,10 @@ class Batch:
             return
         before = row.plain_reason
         with self._guard(row):
-            if self.prefill.read(row):
+            read = self.prefill.read(row)
+            if row.rotten:
+                self._give_up(row, NOT_FINITE)
+            elif read:
                 row.decoding = time.monotonic()
                 self.reading = None
                 self.rows.append(row)
@@ -86,8 +91,14 @@ class Batch:
             yield
         except Exception as error:
             log.exception("request %s failed while its prompt was read", row.request.request_id)
-            self.reading = None
-            self._fail(row, f"the prompt could not be read ({type(error).__name__})")
+            self._give_up(row, f"the prompt could not be read ({type(error).__name__})")
+
+    def _give_up(self, row: Row, reason: str) -> None:
+        """End the row whose prompt is being read. A NaN left behind would reach the next row of its slot."""
+        self.reading = None
+        if row.rotten:
+            self.rounds.cache.clear(row.slot)
+        self._fail(row, reason)
 
     def guarded_round(self) -> None:
         """One round; a fault of it fails the requests in it, never the thread."""
@@ -99,12 +110,13 @@ class Batch:
         except Exception as error:
             log.exception("a round of %d requests failed", len(rows))
             self.rows = []
-            if self.reading is not None:
-                self._move(self.reading, 0)
             # Some may have left the batch already, and not have been told.
             for row in rows:
                 if not row.told:
                     self._fail(row, f"the engine failed in this round ({type(error).__name__})")
+            if self.reading is not None:
+                with self._guard(self.reading):
+                    self._move(self.reading, 0)
 
     def abort(self, request_ids: set[str]) -> None:
         """End rows of these requests."""
@@ -113,6 +125,13 @@ class Batch:
             self.end_aborted(row)
         for row in [row for row in self.rows if row.request.request_id in request_ids]:
             self._release(row)
+            self.end_aborted(row)
+
+    def abort_all(self) -> None:
+        """End every row, for good: no slot is needed any more."""
+        rows = [*self.rows, *([self.reading] if self.reading is not None else [])]
+        self.rows, self.reading = [], None
+        for row in rows:
             self.end_aborted(row)
 
     def end_aborted(self, row: Row) -> None:
@@ -186,7 +205,7 @@ class Batch:
 
     def _tell(self, row: Row, share: commit.RowRound | None, text: str) -> None:
         if share is None:
-            self._fail(row, "the target's logits are not finite")
+            self._fail(row, NOT_FINITE)
         elif share.ending is not None:
             self._end(row, share.ending, text)
         else:
@@ -203,7 +222,11 @@ class Batch:
 
     def _move(self, row: Row, slot: int) -> None:
         source, row.slot = row.slot, slot
-        self.rounds.move(row, source)
+        try:
+            self.rounds.move(row, source)
+        except Exception:
+            row.slot = source  # where all of it still lies
+            raise
 
     def _end(self, row: Row, ending: commit.Ending, text: str) -> None:
         with self.ledger.lock:

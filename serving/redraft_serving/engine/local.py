@@ -173,17 +173,28 @@ class LocalEngine:
 
     def _run(self) -> None:
         with torch.inference_mode():
-            if self.parts.planner.proposers:
-                self.policy.calibrate(calibrate(self.parts))
-            while not self._stopping:
-                self._wait_for_work()
-                self._install_swaps()
-                self._drop_cancelled()
-                self._admit_one()
-                self._prefill()
-                self.batch.guarded_round()
-        rows = [*self.batch.rows, *([self.batch.reading] if self.batch.reading else [])]
-        self.batch.abort({row.request.request_id for row in rows})
+            try:
+                self._serve()
+            except Exception:
+                log.exception("the inference thread ends; the worker has to be restarted")
+            self._end_all()
+
+    def _serve(self) -> None:
+        if self.parts.planner.proposers:
+            self.policy.calibrate(calibrate(self.parts))
+        while not self._stopping:
+            self._wait_for_work()
+            self._install_swaps()
+            self._drop_cancelled()
+            self._admit_one()
+            self._prefill()
+            self.batch.guarded_round()
+
+    def _end_all(self) -> None:
+        """Whoever waits hears of the end, and nobody is taken any more."""
+        with self._wake:
+            self._stopping = True
+        self.batch.abort_all()
         while self._waiting:
             self.batch.end_aborted(self._waiting.popleft())
         while self._swaps:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
 import pytest
 import torch
 from redraft_models.loading import ModelPair
+from redraft_serving.engine import local
 from redraft_serving.engine.draft_model import DraftModelProposer
 from redraft_serving.engine.interface import Emission, EngineDead, EngineFull
 
@@ -183,3 +185,70 @@ def test_a_fault_while_slots_are_freed_leaves_nobody_waiting(
         assert [short.wait(20).last.finish_reason, long.wait(20).last.finish_reason] == ["error", "error"]
     assert served.engine.statistics().finished == {"error": 2}
     assert served.ask(PROMPT, 8, ignore_eos=True).wait().last.finish_reason == "length"
+
+
+def test_a_fault_while_slots_are_freed_ends_who_is_reading_too(
+    pair: ModelPair, run_engine: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its prompt can't follow to another slot either: it hears of it, and the thread goes on."""
+    served = run_engine(pair, num_speculative_tokens=0, prefill_chunk=16, prefix_cache_mb=0)
+
+    def broken(row: Any, source: int) -> None:
+        raise RuntimeError("the device is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(served.engine.batch.rounds, "move", broken)
+        short = served.ask(PROMPT, 6, ignore_eos=True)
+        reading = served.ask([4] * 400, 8)
+        assert [short.wait(20).last.finish_reason, reading.wait(20).last.finish_reason] == ["error", "error"]
+    assert served.ask(PROMPT, 8, ignore_eos=True).wait().last.finish_reason == "length"
+
+
+def test_a_rotten_prompt_leaves_nothing_behind(
+    pair: ModelPair, run_engine: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does one that sees no round, which clears what fails in it: masked positions weigh nothing, but
+    0 * NaN is NaN, so the next row of the slot would fail.
+    """
+    served = run_engine(pair, num_speculative_tokens=0, prefill_chunk=16, prefix_cache_mb=0)
+    target, prefill = served.engine.parts.target, served.engine.batch.prefill
+    right, read = target.logits, prefill.read
+
+    def rotten(cache: Any, step: Any, tokens: torch.Tensor, keep: int) -> torch.Tensor:
+        logits = right(cache, step, tokens, keep)
+        if bool((tokens == 7).any()):
+            for values in cache.values:
+                values[step.slots_B] = float("nan")
+            logits.fill_(float("nan"))
+        return logits
+
+    def cancelled(row: Any) -> bool:
+        done = read(row)
+        served.engine.cancel("cancelled")
+        return done
+
+    monkeypatch.setattr(target, "logits", rotten)
+    with monkeypatch.context() as patch:
+        patch.setattr(prefill, "read", cancelled)
+        answer = served.ask([7] * 100, 8, request_id="cancelled").wait()
+        assert answer.last.finish_reason == "error"
+    assert served.ask(PROMPT, 8, ignore_eos=True).wait().ids == greedy(pair.target.module, PROMPT, 8)[0]
+
+
+def test_when_the_thread_ends_nobody_is_left_waiting(
+    pair: ModelPair, run_engine: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = threading.Event()
+
+    def broken(parts: Any) -> None:
+        assert asked.wait(30)
+        raise RuntimeError("the device is gone")
+
+    monkeypatch.setattr(local, "calibrate", broken)
+    served = run_engine(pair)
+    answer = served.ask(PROMPT, 8)
+    asked.set()
+    assert answer.wait(20).last.finish_reason == "abort"
+    assert not served.engine.alive
+    with pytest.raises(EngineDead):
+        served.ask(PROMPT, 8)
