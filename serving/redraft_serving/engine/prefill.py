@@ -34,7 +34,7 @@ class Prefill:
         self.rounds.proposer.admit(row)
 
     def read(self, row: Row) -> bool:
-        """Read one chunk; True once all is read but the last token, which the first round feeds.
+        """Read one chunk; True once all is read but what the first round feeds, by the draft too if it reads.
 
         Chunks end at multiples of their size, whoever else generates: rounding then depends on nobody.
         """
@@ -46,9 +46,9 @@ class Prefill:
             logits = read(target, cache, [row.slot], tokens, [row.length], keep=1)
             row.length += len(chunk)
             row.rotten |= not bool(logits.sum().isfinite())
-        if row.draft_reads:
-            self.rounds.proposer.catch_up(row, self.chunk)
-        if row.length < end:
+        read_by_draft = self.rounds.proposer.catch_up(row, self.chunk) if row.draft_reads else 0
+        # The draft may have to begin earlier than the target: after a swap nothing of its own is known.
+        if row.length < end or (read_by_draft and row.draft_length < end - 1):
             return False
         self.keep(row)
         return True

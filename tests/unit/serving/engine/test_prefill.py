@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from redraft_models.loading import ModelPair
 
 from .conftest import MakePair, Serve, Served
 from .oracle import TIE, accepted_per_round, greedy, random_prompts
+from .test_swap import make_adapter
 
 PROMPT = [5, 9, 17]
 
@@ -91,6 +93,24 @@ def test_a_repeated_beginning_is_not_read_again(
     assert first.statistics.accepted_histogram == second.statistics.accepted_histogram
     assert pair.draft is not None
     kept = accepted_per_round(pair.target.module, pair.draft.module, ids, 24, 3)
+    assert sum(kept) == second.statistics.accepted
+
+
+def test_after_a_swap_the_draft_reads_what_only_the_target_knows(
+    pair: ModelPair, long_prompt: tuple[list[int], list[int]], run_engine: Serve, tmp_path: Path
+) -> None:
+    """Else the row would decode plainly to its end: the draft would never come near enough to propose."""
+    ids, answer = long_prompt
+    served = run_engine(pair, num_speculative_tokens=3, prefill_chunk=32)
+    served.ask(ids, 24, ignore_eos=True).wait()
+    served.engine.swap("default", make_adapter(pair, tmp_path / "a", seed=1, size=0.05), 1).result(30)
+    second = served.ask(ids, 24, ignore_eos=True).wait()
+    assert second.ids == answer
+    assert second.statistics.cached_tokens == 288
+    assert second.statistics.draft_versions[0][0] == 1
+    assert pair.draft is not None
+    module = served.engine.proposer.serving("default").module  # type: ignore[union-attr]
+    kept = accepted_per_round(pair.target.module, module, ids, 24, 3)
     assert sum(kept) == second.statistics.accepted
 
 
