@@ -7,6 +7,7 @@ that a head scores.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,8 +47,11 @@ class DraftModelProposer:
         window = getattr(module.config, "max_position_embeddings", max_len)
         self.window = min(window, max_len)
         self.vocab_size, self.ends = vocab_size, ends
-        self.cache = SlotCache(self.weights.base.decoder.layers, slots, max_len, module.device)
+        # Past its window a model has no positions: a row that waits for deeper ones is fed into the bin.
+        self.cache = SlotCache(self.weights.base.decoder.layers, slots, self.window, module.device)
         self.prefixes = prefixes or PrefixCache(0)
+        self._swaps: Counter[str] = Counter()
+        """By domain, since the start."""
 
     def serving(self, domain: str) -> ServingDraft:
         """The weights that serve a domain now: its own version, else the base draft."""
@@ -62,21 +66,21 @@ class DraftModelProposer:
         before = self.serving(swap.domain)
         if before is not swap.draft and before is not self.weights.base:
             self.prefixes.forget(("draft", before.checksum))
+        self._swaps[swap.domain] += 1
         return self.weights.install(swap)
 
     def admit(self, row: Row) -> None:
         """Take over what is known of the prompt's beginning."""
-        row.draft_key = self._key(row)
-        row.draft_length = self.prefixes.restore(self.cache, row.slot, row.tokens[:-1], row.draft_key)
+        row.draft_swaps = self._swaps[row.request.domain]
+        row.draft_length = self.prefixes.restore(self.cache, row.slot, row.tokens[:-1], self._key(row))
 
     def keep(self, row: Row) -> None:
-        """Remember what is read of a row for later ones, unless a swap came between."""
-        if row.plain_reason is None and row.draft_key == self._key(row):
-            self.prefixes.keep(self.cache, row.slot, row.tokens[: row.draft_length], row.draft_key)
+        """Remember what is read of a row for later ones, unless a swap came between, be it there and back."""
+        if row.plain_reason is None and row.draft_swaps == self._swaps[row.request.domain]:
+            self.prefixes.keep(self.cache, row.slot, row.tokens[: row.draft_length], self._key(row))
 
-    def _key(self, row: Row) -> tuple[str, int | str]:
-        draft = self.serving(row.request.domain)
-        return ("draft", draft.checksum)
+    def _key(self, row: Row) -> tuple[str, str]:
+        return "draft", self.serving(row.request.domain).checksum
 
     def catch_up(self, row: Row, most: int) -> int:
         """Read up to `most` tokens; never the last two, which every round's first step feeds."""

@@ -30,7 +30,7 @@ def memory_report(
     `drafts`: the base draft first, then its copies for domains; none where there is no draft. With the base
     counts the pristine copy of its linear weights that swaps compute from. `slots` rows of `max_len` tokens
     have a place in the caches. The extra bytes are what was made of the weights beside the modules: packed
-    copies, a trimmed head.
+    copies, a trimmed head. A draft's slots end at its window.
     """
     seen: set[int] = set()
     target_bytes = distinct_bytes(tensors(target), seen) + extra_target_bytes
@@ -40,10 +40,15 @@ def memory_report(
         draft=draft_bytes + (pristine_bytes(drafts[0]) if drafts else 0),
         slots=slots,
         target_cache_per_slot=cache_bytes_per_slot(target, max_len),
-        draft_cache_per_slot=cache_bytes_per_slot(drafts[0], max_len) if drafts else 0,
+        draft_cache_per_slot=cache_bytes_per_slot(drafts[0], _places(drafts[0], max_len)) if drafts else 0,
         prefix_cache=prefix_cache,
         prefix_cache_limit=prefix_cache_limit,
     )
+
+
+def _places(draft: Any, max_len: int) -> int:
+    window = getattr(draft.config, "max_position_embeddings", None)
+    return max_len if window is None else min(window, max_len)
 
 
 def tensors(module: nn.Module) -> Iterable[Tensor]:

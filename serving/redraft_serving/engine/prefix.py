@@ -48,8 +48,8 @@ class _Block:
 class PrefixCache:
     """Blocks of `block` tokens, together at most `limit_bytes`; 0 keeps nothing.
 
-    `key` tells apart what equal tokens don't: the model, and for a draft its domain and version. One cache
-    may serve several stores under different keys: they share the limit. For the inference thread alone.
+    `key` tells apart what equal tokens don't: the model, and for a draft the checksum of its weights. One
+    cache may serve several stores under different keys: they share the limit. For the inference thread alone.
 
     What is kept is given to others, so keep only what is whole: never a row whose logits were not finite (a
     NaN would reach every request with that beginning), and no draft's row that has lived through a swap.

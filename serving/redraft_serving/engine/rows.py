@@ -62,8 +62,9 @@ class Row:
     """How many tokens of the row the draft's cache holds."""
     draft_reads: bool = False
     """The draft reads the prompt as it comes."""
-    draft_key: object = None
-    """Whose keys and values these are, where they are of one weight set."""
+    draft_swaps: int = 0
+    """Swaps of its domain before it got its slot: until the next one, these are keys and values of one weight
+    set."""
     plain_reason: str | None = None
     """Why this row no longer speculates (nonfinite | window), if so."""
     emitted: list[EmittedToken] = field(default_factory=list)

@@ -19,7 +19,7 @@ class RowView:
 
     domain: str
     temperature: str
-    """Its temperature class: "greedy", "cool" or "warm". Acceptance is counted apart for each."""
+    """Its temperature class: "greedy", "cool", "warm" or "seeded". Acceptance is counted apart for each."""
     offers: Mapping[str, int]
     """Most tokens that each proposer can propose for this row now, window and `max_tokens` considered. A
     proposer that has nothing is absent, or 0."""

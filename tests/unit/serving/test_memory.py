@@ -61,6 +61,15 @@ def test_a_pair_is_what_its_tensors_hold(load: Load, kind: str, dtype: str) -> N
         assert per_slot == real_cache_bytes(model, 64)
 
 
+def test_a_drafts_slots_end_at_its_window(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = load()
+    target, draft = pair.target.module, pair.draft.module  # type: ignore[union-attr]
+    monkeypatch.setattr(draft.config, "max_position_embeddings", 16)
+    report = memory_report(target, [draft], slots=1, max_len=64)
+    assert report.draft_cache_per_slot == cache_bytes_per_slot(draft, 16)
+    assert report.target_cache_per_slot == cache_bytes_per_slot(target, 64)
+
+
 def real_cache_bytes(model: Any, max_len: int) -> int:
     """Of the library's own cache after a pass over `max_len` + 1 tokens."""
     cache = DynamicCache(config=model.config)

@@ -204,6 +204,26 @@ def test_a_fault_while_slots_are_freed_ends_who_is_reading_too(
     assert served.ask(PROMPT, 8, ignore_eos=True).wait().last.finish_reason == "length"
 
 
+@pytest.mark.parametrize("setting", [8, "auto"])
+def test_the_drafts_window_ends_one_row_not_its_neighbours(
+    make_pair: MakePair, run_engine: Serve, monkeypatch: pytest.MonkeyPatch, setting: Any
+) -> None:
+    """A row near the end of the window drafts less than others, and waits for them in the same passes."""
+    pair = make_pair("random", max_model_len=512)
+    assert pair.draft is not None
+    monkeypatch.setattr(pair.draft.module.config, "max_position_embeddings", 64)
+    served = run_engine(pair, num_speculative_tokens=setting, proposers=("draft",))
+    others = [served.ask(PROMPT, 40, ignore_eos=True) for _ in range(2)]
+    prompts = [[5, 9] * 15, [5, 9] * 20, [4, 8, 12] * 15]
+    late = [served.ask(prompt, 40, ignore_eos=True) for prompt in prompts]
+    for prompt, answer in zip([PROMPT, PROMPT, *prompts], [*others, *late], strict=True):
+        assert answer.wait().ids == greedy(pair.target.module, prompt, 40)[0]
+    assert served.engine.statistics().finished == {"length": 5}
+    proposer = served.engine.proposer
+    assert isinstance(proposer, DraftModelProposer)
+    assert proposer.cache.slot_bytes == served.engine.statistics().memory.draft_cache_per_slot
+
+
 def test_a_rotten_prompt_leaves_nothing_behind(
     pair: ModelPair, run_engine: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:

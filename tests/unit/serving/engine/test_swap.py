@@ -167,3 +167,23 @@ def test_a_swap_that_waited_too_long_is_taken_back(
     assert answer.wait().last.finish_reason == "length"
     assert served.engine.alive
     assert served.engine.swap("default", adapter, 2).result(30).version == 2
+
+
+def test_what_lived_through_a_swap_and_back_is_not_remembered(
+    pair: ModelPair, run_engine: Serve, tmp_path: Path
+) -> None:
+    """Its draft's keys and values are of two weight sets, although the first one serves again."""
+    served = run_engine(pair, num_speculative_tokens=3)
+    key = ("draft", served.engine.proposer.serving("default").checksum)  # type: ignore[union-attr]
+    remembered = served.engine.parts.prefixes._roots
+    adapter = make_adapter(pair, tmp_path / "a", seed=1)
+    stream = served.ask([5, 9], 500, ignore_eos=True)
+    while not stream.emissions:
+        pass
+    served.engine.swap("default", adapter, 1).result(30)
+    served.engine.swap("default", None, "base").result(30)
+    assert not stream.done.is_set(), "the swaps fell into the stream"
+    stream.wait()
+    assert key not in remembered
+    served.ask([5, 9], 100, ignore_eos=True).wait()
+    assert key in remembered
