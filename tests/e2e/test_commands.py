@@ -29,6 +29,7 @@ STATUS_KEYS = {
     "acceptance_rate",
     "tested_tokens",
     "num_speculative_tokens",
+    "measured_gain",
     "stream_length",
     "unseen",
     "lost",
