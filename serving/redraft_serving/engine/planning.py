@@ -131,6 +131,13 @@ class Planner:
             return self.policy.wants_draft(row.request.domain)
         return setting > 0
 
+    def catch_up(self, rows: Sequence[Row]) -> None:
+        """Let the draft read one chunk of one row that it is wanted for and has fallen behind: it was off."""
+        for row in rows:
+            behind = len(row.tokens) - 2 - row.draft_length > self.gap
+            if behind and self.wants_draft(row) and self.proposer.catch_up(row, self.gap):
+                return
+
     def _view(self, row: Row) -> RowView:
         setting = self.setting_of(row)
         room = min(row.remaining, self.max_len - len(row.tokens)) - 1

@@ -63,6 +63,7 @@ class Rounds:
 
     def run(self, rows: Sequence[Row]) -> RoundResult:
         """Plan, draft, verify and accept one round; `commit` then takes each row's share."""
+        self.planner.catch_up(rows)
         watch = Stopwatch(self.cache.device)
         settings = self._settings(rows)
         views = self.planner.views(rows)

@@ -92,6 +92,18 @@ def test_a_domains_setting_changes_while_it_serves(pair: ModelPair, run_engine: 
     assert {one.domain for one in served.engine.statistics().drafts} == {"law", "default"}
 
 
+def test_a_row_that_fell_behind_speculates_again(pair: ModelPair, run_engine: Serve) -> None:
+    """Switched on in the middle of an answer, chunk by chunk between rounds."""
+    served = run_engine(pair, num_speculative_tokens=0, prefill_chunk=16, prefix_cache_mb=0)
+    answer = served.ask(PROMPT * 20, 400, ignore_eos=True)
+    while len(answer.ids) < 60:
+        pass
+    served.engine.configure("default", 3)
+    assert answer.wait().ids == greedy(pair.target.module, PROMPT * 20, 400)[0]
+    assert answer.statistics.proposed > 0
+    assert served.engine.statistics().drafts[0].tested > 0
+
+
 def test_every_round_is_told_to_the_policy(
     pair: ModelPair, run_engine: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
