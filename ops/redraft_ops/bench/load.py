@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from redraft_ops.bench.answers import Answer, Ask, spread
+from redraft_ops.connections import connect
 
 TIMEOUT_SECONDS = 300.0
 
@@ -73,13 +73,6 @@ class Endpoint:
             return _collect(ask, events(response), due)
         finally:
             connection.close()
-
-
-def connect(url: str, timeout: float) -> http.client.HTTPConnection:
-    """A connection to the host of an address."""
-    parts = urlsplit(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    return kind(parts.hostname or "127.0.0.1", parts.port, timeout=timeout)
 
 
 def events(response: http.client.HTTPResponse) -> Iterator[tuple[float, dict[str, Any]]]:

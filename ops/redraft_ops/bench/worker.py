@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import http.client
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from redraft_ops.bench.load import Endpoint, connect
+from redraft_ops.bench.load import Endpoint
+from redraft_ops.connections import get_json
 from redraft_ops.errors import BenchFailed
 from redraft_ops.processes import Children
 from redraft_ops.settings import Settings, as_environment
@@ -54,13 +54,4 @@ def find_endpoint(
 
 def get(url: str, path: str, key: str | None = None) -> Any:
     """JSON of a GET, None for an empty body. Raises OSError, HTTPException where there is no 200."""
-    connection = connect(url, timeout=10.0)
-    try:
-        connection.request("GET", path, headers={"Authorization": f"Bearer {key}"} if key else {})
-        response = connection.getresponse()
-        body = response.read()
-        if response.status != 200:
-            raise http.client.HTTPException(f"GET {path} gave {response.status}")
-        return json.loads(body) if body.strip() else None
-    finally:
-        connection.close()
+    return get_json(url, path, 10.0, {"Authorization": f"Bearer {key}"} if key else None)

@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+
+from redraft_ops.connections import connect, get_json
 
 TIMEOUT_SECONDS = 120.0
 
@@ -62,24 +63,10 @@ class Client:
 
     def get(self, path: str) -> Any:
         """JSON of a GET, or None for an empty body. Raises OSError or HTTPException when there is no 200."""
-        connection = self._connect(timeout=5.0)
-        try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            body = response.read()
-            if response.status != 200:
-                raise http.client.HTTPException(f"GET {path} gave {response.status}")
-            return json.loads(body) if body.strip() else None
-        finally:
-            connection.close()
-
-    def _connect(self, timeout: float) -> http.client.HTTPConnection:
-        parts = urlsplit(self.url)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        return kind(parts.hostname or "127.0.0.1", parts.port, timeout=timeout)
+        return get_json(self.url, path, 5.0)
 
     def _stream(self, prompt: str, path: str, body: Mapping[str, Any]) -> Answer:
-        connection = self._connect(TIMEOUT_SECONDS)
+        connection = connect(self.url, TIMEOUT_SECONDS)
         headers = {"Content-Type": "application/json", "X-Redraft-Domain": self.domain}
         try:
             connection.request("POST", path, json.dumps(body), headers)

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, PlainValidator
+from pydantic import BaseModel, ConfigDict
 
 from redraft_serving.http.context import Context, ContextDep
 from redraft_serving.http.drafts import draft_card, known_drafts
 from redraft_serving.http.errors import BadRequest, DomainNotFound, Unavailable
+from redraft_serving.http.schemas import SpeculationSetting
 from redraft_serving.policy.types import Setting
 
 router = APIRouter()
-
-
-def _setting(value: Any) -> Setting | None:
-    whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    if not (whole or value is None or value == "auto"):
-        raise ValueError(f'must be "auto", a whole number from 0 on, or null; got {value!r:.80}')
-    setting: Setting | None = value
-    return setting
 
 
 class SpeculationBody(BaseModel):
@@ -28,7 +21,7 @@ class SpeculationBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    num_speculative_tokens: Annotated[Any, PlainValidator(_setting)]
+    num_speculative_tokens: SpeculationSetting
     """"auto", a number (0 is plain decoding), or null: back to the worker's own setting."""
 
 
