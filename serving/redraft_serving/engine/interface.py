@@ -9,11 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from redraft_models.adapter import Adapter
 
 from redraft_serving.policy.types import PolicyReport, Setting
+
+Arm = Literal["champion", "challenger", "previous"]
+"""Which of a domain's drafts serves a request: the champion, or, in a trial, the other one for a share."""
+CHAMPION: Arm = "champion"
+CHALLENGER: Arm = "challenger"
+PREVIOUS: Arm = "previous"
 
 
 class EngineError(Exception):
@@ -74,6 +80,10 @@ class GenerationRequest:
     """What the client expects the answer to be (OpenAI's predicted outputs)."""
     choice: int = 0
     """Index of this choice in its request."""
+    arm: Arm = CHAMPION
+    """Which of the domain's drafts proposes; one that isn't loaded (any more) is the champion."""
+    user: str | None = None
+    """Whose request it is, as far as the sample tells (a hash): what `redraft forget --user` looks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +118,9 @@ class RequestStatistics:
     """All other tokens of the client's prediction."""
     proposers: Mapping[str, int] = field(default_factory=dict)
     """Rounds by proposer; plain rounds as "plain"."""
+    draft_tested: int = 0
+    draft_accepted: int = 0
+    """Of the draft model's proposals alone: what versions are compared by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +173,7 @@ class DraftStatistics:
     state: str
     """speculating | off | fixed"""
     policy: PolicyReport | None = None
+    arm: Arm = CHAMPION
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +238,16 @@ class Engine(Protocol):
     def cancel(self, request_id: str) -> None:
         """Stop a request within one round and free its slot. Unknown ids are ignored."""
 
-    def swap(self, domain: str, adapter: Adapter | None, version: int | str) -> Future[SwapResult]:
-        """Serve base + adapter for a domain from between two rounds on (None = the base draft).
+    def swap(
+        self, domain: str, adapter: Adapter | None, version: int | str, arm: Arm = CHAMPION
+    ) -> Future[SwapResult]:
+        """Serve base + adapter for a domain's arm from between two rounds on (None = the base draft).
 
         A future that is cancelled says that the swap found no place in time and never will.
         """
+
+    def retire(self, domain: str, arm: Arm) -> None:
+        """Take an arm that isn't the champion away; its requests in flight go on with the champion."""
 
     def configure(self, domain: str, num_speculative_tokens: Setting | None) -> None:
         """Change a domain's setting from the next round on; None: back to the worker's own."""

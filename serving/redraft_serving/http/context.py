@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 from fastapi import Depends, Request
 
@@ -29,6 +29,12 @@ class Context:
     texts: TokenTexts
     latencies: Latencies
     policies: Policies
+    trials: Any = None
+    """Which arm serves a request, and what came of it; None: every request is the champion's."""
+    actions: Any = None
+    """Promote, roll back, train: what an operator may ask for; None where there is no registry."""
+    overview: Any = None
+    """What the dashboard shows."""
     draining: bool = False
     """True once the worker is stopping: no new requests, /ready says 503."""
 
