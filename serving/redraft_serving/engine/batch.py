@@ -190,11 +190,12 @@ class Batch:
             self.rounds.cache.clear(row.slot)
             return None, ""
         run, ending = cut
-        domain, version = row.request.domain, version_of(self.rounds.proposer, row.request.domain)
+        lane = self.rounds.proposer.lane_of(row)
+        version = version_of(self.rounds.proposer, lane)
         proposer = result.plan.rows[b].proposer
         share, text = commit.advance(row, run, ending, result.limits[b], result.accepted[b], proposer)
         commit.count_round(row, share, version)
-        self.ledger.add(domain, version, share, row.emitted[row.released : row.settled])
+        self.ledger.add(lane, version, share, row.emitted[row.released : row.settled])
         if share.ending is None:
             self.rounds.commit(row, result, b, [token.token_id for token in run])
         else:
@@ -282,6 +283,8 @@ def _statistics(row: Row) -> RequestStatistics:
         prediction_accepted=accepted_prediction,
         prediction_rejected=rejected_prediction,
         proposers=dict(row.proposers),
+        draft_tested=row.draft_tested,
+        draft_accepted=row.draft_accepted,
     )
 
 

@@ -112,6 +112,7 @@ def count_round(row: Row, share: RowRound, version: int | str) -> None:
         row.draft_rounds += 1
         row.draft_proposed += share.proposed
         row.draft_tested += share.tested
+        row.draft_accepted += share.accepted
         row.count_version(version)
 
 

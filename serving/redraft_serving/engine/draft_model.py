@@ -51,36 +51,45 @@ class DraftModelProposer:
         self.cache = SlotCache(self.weights.base.decoder.layers, slots, self.window, module.device)
         self.prefixes = prefixes or PrefixCache(0)
         self._swaps: Counter[str] = Counter()
-        """By domain, since the start."""
+        """By lane, since the start."""
 
-    def serving(self, domain: str) -> ServingDraft:
-        """The weights that serve a domain now: its own version, else the base draft."""
-        return self.weights.serving(domain)
+    def serving(self, lane: str) -> ServingDraft:
+        """The weights that serve a lane now: its own version, else its domain's champion."""
+        return self.weights.serving(lane)
 
-    def prepare(self, domain: str, adapter: Adapter | None, version: int | str) -> PreparedSwap:
-        """Compute a domain's weights, on any thread; None is the base draft. Raises AdapterRejected."""
-        return self.weights.prepare(domain, adapter, version)
+    def lane_of(self, row: Row) -> str:
+        """The lane that serves a row now: its own, or its domain's champion once that is retired."""
+        return row.lane if self.weights.has(row.lane) else row.request.domain
+
+    def prepare(self, lane: str, adapter: Adapter | None, version: int | str) -> PreparedSwap:
+        """Compute a lane's weights, on any thread; None is the base draft. Raises AdapterRejected."""
+        return self.weights.prepare(lane, adapter, version)
 
     def install(self, swap: PreparedSwap) -> ServingDraft:
         """Serve prepared weights from the next round on; called between two rounds."""
-        before = self.serving(swap.domain)
-        if before is not swap.draft and before is not self.weights.base:
-            self.prefixes.forget(("draft", before.checksum))
-        self._swaps[swap.domain] += 1
-        return self.weights.install(swap)
+        before = {draft.checksum for draft in self.weights.all()}
+        self._swaps[swap.lane] += 1
+        serving = self.weights.install(swap)
+        for checksum in before - {draft.checksum for draft in self.weights.all()}:
+            self.prefixes.forget(("draft", checksum))
+        return serving
 
     def admit(self, row: Row) -> None:
         """Take over what is known of the prompt's beginning."""
-        row.draft_swaps = self._swaps[row.request.domain]
+        row.draft_swaps = self._changes(row)
         row.draft_length = self.prefixes.restore(self.cache, row.slot, row.tokens[:-1], self._key(row))
 
     def keep(self, row: Row) -> None:
         """Remember what is read of a row for later ones, unless a swap came between, be it there and back."""
-        if row.plain_reason is None and row.draft_swaps == self._swaps[row.request.domain]:
+        if row.plain_reason is None and row.draft_swaps == self._changes(row):
             self.prefixes.keep(self.cache, row.slot, row.tokens[: row.draft_length], self._key(row))
 
+    def _changes(self, row: Row) -> int:
+        """Grows with each swap that may have given the row other weights."""
+        return sum(self._swaps[one] for one in {row.lane, row.request.domain})
+
     def _key(self, row: Row) -> tuple[str, str]:
-        return "draft", self.serving(row.request.domain).checksum
+        return "draft", self.serving(row.lane).checksum
 
     def catch_up(self, row: Row, most: int) -> int:
         """Read up to `most` tokens; never the last two, which every round's first step feeds."""
@@ -88,7 +97,7 @@ class DraftModelProposer:
         if row.plain_reason is not None or len(row.tokens) >= self.window or end <= row.draft_length:
             return 0
         chunk = torch.tensor([row.tokens[row.draft_length : end]], device=self.cache.device)
-        decoder = self.serving(row.request.domain).decoder
+        decoder = self.serving(row.lane).decoder
         logits = read(decoder, self.cache, [row.slot], chunk, [row.draft_length], keep=1)
         row.draft_length = end
         if not bool(logits.sum().isfinite()):
@@ -127,7 +136,7 @@ class DraftModelProposer:
         groups: dict[int, tuple[ServingDraft, list[int]]] = {}
         for b, row in enumerate(rows):
             if limits[b]:
-                draft = self.serving(row.request.domain)
+                draft = self.serving(row.lane)
                 groups.setdefault(id(draft), (draft, []))[1].append(b)
         return list(groups.values())
 

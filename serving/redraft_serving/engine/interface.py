@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
 from redraft_models.adapter import Adapter
 
@@ -20,6 +20,21 @@ Arm = Literal["champion", "challenger", "previous"]
 CHAMPION: Arm = "champion"
 CHALLENGER: Arm = "challenger"
 PREVIOUS: Arm = "previous"
+_AT = "@"
+"""Stands in no domain's name."""
+
+
+def lane(domain: str, arm: Arm) -> str:
+    """One name for a domain's arm: what weights, counts and the policy are kept by. The champion's is the
+    domain itself.
+    """
+    return domain if arm == CHAMPION else f"{domain}{_AT}{arm}"
+
+
+def domain_and_arm(lane: str) -> tuple[str, Arm]:
+    """The way back from `lane`."""
+    domain, _, arm = lane.partition(_AT)
+    return domain, cast(Arm, arm or CHAMPION)
 
 
 class EngineError(Exception):

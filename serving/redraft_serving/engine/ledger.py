@@ -9,50 +9,54 @@ from dataclasses import dataclass, field
 
 from redraft_serving.engine.commit import RowRound
 from redraft_serving.engine.counts import Counts
-from redraft_serving.engine.interface import DraftStatistics, EngineStatistics
+from redraft_serving.engine.interface import DraftStatistics, EngineStatistics, domain_and_arm
 from redraft_serving.engine.proposer import Proposer
 from redraft_serving.engine.rows import EmittedToken
 from redraft_serving.engine.weight_sets import BASE, ServingDraft
 from redraft_serving.policy.types import PolicyReport
 
-DomainView = Callable[[str], tuple[ServingDraft | None, PolicyReport]]
-"""What serves a domain now, and what the policy does there."""
+LaneView = Callable[[str], tuple[ServingDraft | None, PolicyReport]]
+"""What serves a lane (a domain's arm) now, and what the policy does there."""
 
 
 @dataclass(slots=True)
 class Ledger:
-    """Counts since the start, and per domain since its present draft version began to serve.
+    """Counts since the start, and per lane since its present draft version began to serve.
 
     The inference thread writes, others read: both hold the lock.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     total: Counts = field(default_factory=Counts)
-    domains: dict[str, tuple[int | str, Counts]] = field(default_factory=dict)
+    lanes: dict[str, tuple[int | str, Counts]] = field(default_factory=dict)
     finished: Counter[str] = field(default_factory=Counter)
     fallback: Counter[str] = field(default_factory=Counter)
     prompt_tokens: int = 0
     cached_prompt_tokens: int = 0
 
-    def of(self, domain: str, version: int | str) -> Counts:
-        """The domain's counts under this version; another version's are put away."""
-        known, counts = self.domains.get(domain, (None, None))
+    def of(self, lane: str, version: int | str) -> Counts:
+        """The lane's counts under this version; another version's are put away."""
+        known, counts = self.lanes.get(lane, (None, None))
         if counts is None or known != version:
             counts = Counts()
-            self.domains[domain] = (version, counts)
+            self.lanes[lane] = (version, counts)
         return counts
 
-    def add(self, domain: str, version: int | str, share: RowRound, emitted: list[EmittedToken]) -> None:
+    def forget(self, lane: str) -> None:
+        """The lane is gone."""
+        self.lanes.pop(lane, None)
+
+    def add(self, lane: str, version: int | str, share: RowRound, emitted: list[EmittedToken]) -> None:
         """One row's round, and the tokens that it handed to the client."""
         outcomes = Counter(token.outcome for token in emitted)
         with self.lock:
-            for counts in (self.total, self.of(domain, version)):
+            for counts in (self.total, self.of(lane, version)):
                 counts.emitted.update(outcomes)
-                # A domain's counts tell of its draft model alone: that is what versions are compared by.
+                # A lane's counts tell of its draft model alone: that is what versions are compared by.
                 if counts is self.total or share.by_draft:
                     counts.add_round(share.proposed, share.tested, share.accepted)
 
-    def snapshot(self, running: int, waiting: int, of_domain: DomainView) -> EngineStatistics:
+    def snapshot(self, running: int, waiting: int, of_lane: LaneView) -> EngineStatistics:
         """A consistent copy."""
         with self.lock:
             total = self.total
@@ -69,12 +73,13 @@ class Ledger:
                 prompt_tokens=self.prompt_tokens,
                 finished=dict(self.finished),
                 fallback_rows=dict(self.fallback),
-                drafts=tuple(self._draft(domain, *of_domain(domain)) for domain in sorted(self.domains)),
+                drafts=tuple(self._draft(lane, *of_lane(lane)) for lane in sorted(self.lanes)),
                 cached_prompt_tokens=self.cached_prompt_tokens,
             )
 
-    def _draft(self, domain: str, serving: ServingDraft | None, policy: PolicyReport) -> DraftStatistics:
-        version, counts = self.domains[domain]
+    def _draft(self, lane: str, serving: ServingDraft | None, policy: PolicyReport) -> DraftStatistics:
+        version, counts = self.lanes[lane]
+        domain, arm = domain_and_arm(lane)
         return DraftStatistics(
             domain=domain,
             version=version,
@@ -90,10 +95,11 @@ class Ledger:
             num_speculative_tokens=policy.num_speculative_tokens,
             state=policy.state,
             policy=policy,
+            arm=arm,
         )
 
 
-def version_of(proposer: Proposer, domain: str) -> int | str:
-    """The draft version that serves a domain now."""
-    serving = proposer.serving(domain)
+def version_of(proposer: Proposer, lane: str) -> int | str:
+    """The draft version that serves a lane now."""
+    serving = proposer.serving(lane)
     return serving.version if serving else BASE

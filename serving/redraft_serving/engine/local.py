@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
@@ -22,17 +23,23 @@ from redraft_models.loading import ModelPair
 from redraft_serving.engine.batch import Batch, SampleSink
 from redraft_serving.engine.calibration import calibrate
 from redraft_serving.engine.interface import (
+    CHALLENGER,
+    CHAMPION,
+    PREVIOUS,
+    Arm,
     EmissionSink,
     EngineDead,
     EngineFull,
     EngineStatistics,
     GenerationRequest,
     SwapResult,
+    domain_and_arm,
+    lane,
 )
 from redraft_serving.engine.ledger import Ledger, version_of
 from redraft_serving.engine.parts import Parts
 from redraft_serving.engine.rows import Row, new_row
-from redraft_serving.engine.weight_sets import PreparedSwap, ServingDraft
+from redraft_serving.engine.weight_sets import BASE, PreparedSwap, ServingDraft
 from redraft_serving.policy.types import PolicyReport, Setting
 from redraft_serving.settings import ServingSettings
 from redraft_serving.text import TextStream
@@ -113,7 +120,9 @@ class LocalEngine:
             self._cancelled.add(request_id)
             self._wake.notify()
 
-    def swap(self, domain: str, adapter: Adapter | None, version: int | str) -> Future[SwapResult]:
+    def swap(
+        self, domain: str, adapter: Adapter | None, version: int | str, arm: Arm = CHAMPION
+    ) -> Future[SwapResult]:
         """Compute weights here, install them between two rounds. The future may hold AdapterRejected.
 
         The call returns once the swap is installed or has failed, so that one swap follows the other. One
@@ -122,13 +131,20 @@ class LocalEngine:
         future: Future[SwapResult] = Future()
         with self._swap_lock:
             try:
-                swap = apart(lambda: self.proposer.prepare(domain, adapter, version))
+                swap = apart(lambda: self.proposer.prepare(lane(domain, arm), adapter, version))
                 self._enqueue(swap, future)
             except Exception as error:
                 future.set_exception(error)
             wait((future,), timeout=SWAP_SECONDS)
             future.cancel()
         return future
+
+    def retire(self, domain: str, arm: Arm) -> None:
+        """Take an arm away between two rounds; its requests in flight go on with the champion."""
+        if arm == CHAMPION:
+            raise ValueError("a domain's champion can be swapped, not retired")
+        with suppress(EngineDead):
+            self._enqueue(PreparedSwap(lane(domain, arm), BASE, None), Future())
 
     def _enqueue(self, swap: PreparedSwap, future: Future[SwapResult]) -> None:
         with self._wake:
@@ -144,13 +160,14 @@ class LocalEngine:
         else:
             self._domain_settings[domain] = num_speculative_tokens
         now = self._domain_settings.get(domain, self.num_speculative_tokens)
-        self.policy.configure(domain, now)
+        for arm in (CHAMPION, CHALLENGER, PREVIOUS):
+            self.policy.configure(lane(domain, arm), now)
         with self.ledger.lock:
             self.ledger.of(domain, version_of(self.proposer, domain))
 
     def statistics(self) -> EngineStatistics:
         """A consistent snapshot."""
-        found = self.ledger.snapshot(self.batch.running, len(self._waiting), self._domain_view)
+        found = self.ledger.snapshot(self.batch.running, len(self._waiting), self._lane_view)
         seconds = {
             **self.parts.rounds.seconds,
             "prefill": self._prefill_seconds,
@@ -158,8 +175,8 @@ class LocalEngine:
         }
         return replace(found, seconds=seconds, memory=self.parts.memory())
 
-    def _domain_view(self, domain: str) -> tuple[ServingDraft | None, PolicyReport]:
-        return self.proposer.serving(domain), self.policy.report(domain)
+    def _lane_view(self, lane: str) -> tuple[ServingDraft | None, PolicyReport]:
+        return self.proposer.serving(lane), self.policy.report(lane)
 
     def stop(self) -> None:
         """End the inference thread; requests in flight finish with 'abort'."""
@@ -221,14 +238,18 @@ class LocalEngine:
             try:
                 draft = self.proposer.install(swap)
             except Exception as error:
-                log.exception("swap of domain %s to version %s failed", swap.domain, swap.version)
+                log.exception("swap of %s to version %s failed", swap.lane, swap.version)
                 future.set_exception(error)
                 continue
             with self.ledger.lock:
-                self.ledger.of(swap.domain, draft.version)
-            self.policy.age(swap.domain)
+                if swap.draft is None:
+                    self.ledger.forget(swap.lane)
+                else:
+                    self.ledger.of(swap.lane, draft.version)
+            self.policy.age(swap.lane)
             pause = time.monotonic() - started
-            future.set_result(SwapResult(swap.domain, draft.version, draft.checksum, pause))
+            domain, _ = domain_and_arm(swap.lane)
+            future.set_result(SwapResult(domain, draft.version, draft.checksum, pause))
 
     def _drop_cancelled(self) -> None:
         with self._wake:

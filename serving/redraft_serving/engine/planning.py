@@ -128,7 +128,7 @@ class Planner:
         if DRAFT not in self.proposers:
             return False
         if setting == "auto":
-            return self.policy.wants_draft(row.request.domain)
+            return self.policy.wants_draft(row.lane)
         return setting > 0
 
     def catch_up(self, rows: Sequence[Row]) -> None:
@@ -144,7 +144,7 @@ class Planner:
         most = max(0, min(self.most if setting == "auto" else setting, room))
         offers = self._offers(row, most, setting) if most else {}
         behind = max(0, len(row.tokens) - 2 - row.draft_length) if DRAFT in offers else 0
-        return RowView(row.request.domain, row.temperature_class, offers, setting, behind)
+        return RowView(row.lane, row.temperature_class, offers, setting, behind)
 
     def _offers(self, row: Row, most: int, setting: Setting) -> dict[str, int]:
         """A fixed number is about the draft, where there is one: nothing steps in for it."""

@@ -82,14 +82,17 @@ class Proposer(Protocol):
     def unsound(self, row: Row) -> None:
         """The proposal for this row came from logits that are not finite."""
 
-    def prepare(self, domain: str, adapter: Adapter | None, version: int | str) -> PreparedSwap:
-        """Compute a domain's weights, on any thread; None is the base draft. Raises AdapterRejected."""
+    def prepare(self, lane: str, adapter: Adapter | None, version: int | str) -> PreparedSwap:
+        """Compute a lane's weights, on any thread; None is the base draft. Raises AdapterRejected."""
 
     def install(self, swap: PreparedSwap) -> ServingDraft:
         """Serve prepared weights from the next round on; called between two rounds."""
 
-    def serving(self, domain: str) -> ServingDraft | None:
-        """The weights that serve a domain now, if any do."""
+    def serving(self, lane: str) -> ServingDraft | None:
+        """The weights that serve a lane now, if any do."""
+
+    def lane_of(self, row: Row) -> str:
+        """The lane that serves a row now: its own, or its domain's champion."""
 
 
 class NoProposer:
@@ -130,13 +133,17 @@ class NoProposer:
     def unsound(self, row: Row) -> None:
         """Never reached: nothing is proposed."""
 
-    def prepare(self, domain: str, adapter: Adapter | None, version: int | str) -> PreparedSwap:
+    def prepare(self, lane: str, adapter: Adapter | None, version: int | str) -> PreparedSwap:
         """Refused: there is no draft to change."""
-        raise EngineError(f"no draft is loaded, so version {version} of domain {domain!r} can't be served")
+        raise EngineError(f"no draft is loaded, so version {version} of domain {lane!r} can't be served")
 
     def install(self, swap: PreparedSwap) -> ServingDraft:
         """Never reached: nothing is ever prepared."""
-        raise EngineError(f"no draft is loaded for domain {swap.domain!r}")
+        raise EngineError(f"no draft is loaded for domain {swap.lane!r}")
 
-    def serving(self, domain: str) -> None:
-        """No draft serves any domain."""
+    def serving(self, lane: str) -> None:
+        """No draft serves any lane."""
+
+    def lane_of(self, row: Row) -> str:
+        """The domain's own."""
+        return row.request.domain

@@ -12,7 +12,7 @@ import torch
 from redraft_models.laws import GREEDY_EPSILON
 from torch import Tensor
 
-from redraft_serving.engine.interface import EmissionSink, GenerationRequest, TokenLogprob
+from redraft_serving.engine.interface import EmissionSink, GenerationRequest, TokenLogprob, lane
 from redraft_serving.engine.lookup import NgramIndex
 from redraft_serving.engine.prediction import PredictedOutput
 from redraft_serving.text import TextStream
@@ -90,12 +90,18 @@ class Row:
     draft_rounds: int = 0
     draft_proposed: int = 0
     draft_tested: int = 0
+    draft_accepted: int = 0
     """Of the rounds that the draft model proposed for: what a sample tells."""
     accepted_histogram: list[int] = field(default_factory=list)
     versions: list[list[int | str]] = field(default_factory=list)
     """Runs of [draft version, rounds]."""
     seed: int = 0
     _noise: dict[int, Tensor] = field(default_factory=dict)
+
+    @property
+    def lane(self) -> str:
+        """Which of the drafts this row asks for."""
+        return lane(self.request.domain, self.request.arm)
 
     @property
     def prompt_length(self) -> int:

@@ -1,4 +1,4 @@
-"""The weights of the draft: the pristine base, and one set for each domain that has an adapter.
+"""The weights of the draft: the pristine base, and one set for each lane (a domain's arm) with an adapter.
 
 A swap makes a new set on its own thread: base + BA, packed, checked against the library's modules and read
 back. Between two rounds only a reference changes, so no stream waits for a swap.
@@ -18,6 +18,7 @@ from torch.nn import Parameter
 
 from redraft_serving.engine.forward.choose import choose_decoder
 from redraft_serving.engine.forward.decoder import Decoder
+from redraft_serving.engine.interface import domain_and_arm
 
 BASE = "base"
 
@@ -38,15 +39,15 @@ class ServingDraft:
 
 @dataclass(frozen=True, slots=True)
 class PreparedSwap:
-    """A swap that is ready: `install` only changes a reference."""
+    """A swap that is ready: `install` only changes a reference. Without a draft the lane goes away."""
 
-    domain: str
+    lane: str
     version: int | str
-    draft: ServingDraft
+    draft: ServingDraft | None
 
 
 class WeightSets:
-    """Which weights serve which domain."""
+    """Which weights serve which lane."""
 
     def __init__(self, module: Any, head_ids: Tensor | None = None, shared: Decoder | None = None) -> None:
         self._weights, self._shared = ServingWeights(module), shared
@@ -59,19 +60,24 @@ class WeightSets:
         )
         self._active: dict[str, ServingDraft] = {}
 
-    def serving(self, domain: str) -> ServingDraft:
-        """The weights that serve a domain now: its own version, else the base draft."""
-        return self._active.get(domain, self.base)
+    def serving(self, lane: str) -> ServingDraft:
+        """The weights that serve a lane now: its own, else its domain's champion, else the base draft."""
+        own = self._active.get(lane)
+        return own if own is not None else self._active.get(domain_and_arm(lane)[0], self.base)
+
+    def has(self, lane: str) -> bool:
+        """True where a lane has weights of its own, be they the base's."""
+        return lane in self._active
 
     def all(self) -> list[ServingDraft]:
         """Every set in memory, the base first."""
-        return [self.base, *self._active.values()]
+        return [self.base, *(draft for draft in list(self._active.values()) if draft is not self.base)]
 
     @torch.no_grad()
-    def prepare(self, domain: str, adapter: Adapter | None, version: int | str) -> PreparedSwap:
-        """A new set for a domain, on any thread; the base itself where the adapter is None."""
+    def prepare(self, lane: str, adapter: Adapter | None, version: int | str) -> PreparedSwap:
+        """A new set for a lane, on any thread; the base itself where the adapter is None."""
         if adapter is None:
-            return PreparedSwap(domain, version, self.base)
+            return PreparedSwap(lane, version, self.base)
         prepared = self._weights.prepare(adapter)
         module = _with_weights(self.base.module, prepared.weights)
         head_ids = _on(module, getattr(adapter, "head_ids", None))
@@ -83,15 +89,15 @@ class WeightSets:
             ServingWeights.checksum_of(module),
             head_ids,
         )
-        return PreparedSwap(domain, version, draft)
+        return PreparedSwap(lane, version, draft)
 
     def install(self, swap: PreparedSwap) -> ServingDraft:
-        """Let prepared weights serve their domain."""
-        if swap.draft is self.base:
-            self._active.pop(swap.domain, None)
+        """Let prepared weights serve their lane; answers what serves it now."""
+        if swap.draft is None:
+            self._active.pop(swap.lane, None)
         else:
-            self._active[swap.domain] = swap.draft
-        return swap.draft
+            self._active[swap.lane] = swap.draft
+        return self.serving(swap.lane)
 
 
 def _with_weights(base: Any, weights: Mapping[str, Tensor]) -> Any:
