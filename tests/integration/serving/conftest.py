@@ -21,7 +21,7 @@ from redraft_models.toy import write_toy_pair
 from redraft_queue.settings import QueueSettings
 from redraft_serving.engine.local import LocalEngine
 from redraft_serving.settings import ServingSettings
-from redraft_serving.worker import WorkerConfig, assemble
+from redraft_serving.assembly import WorkerConfig, assemble
 
 
 @dataclass
