@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from redraft_queue.keys import check_name
 
+from redraft_serving.access import ApiKeys, Secret
 from redraft_serving.policy.settings import PolicySettings
 
 MOST_TOKENS = 64
@@ -34,8 +35,19 @@ class ServingSettings(BaseModel):
     served_model_name: str | None = Field(
         default=None, description="Model id that clients name; by default the target's source."
     )
-    api_key: SecretStr | None = Field(
-        default=None, description="Key that clients send as `Authorization: Bearer`, checked under /v1."
+    api_key: Secret | None = Field(
+        default=None, description="Key that clients send as `Authorization: Bearer`, for all of /v1."
+    )
+    api_keys: ApiKeys = Field(
+        default={},
+        description=(
+            'Keys bound to domains, by name: {"shop": {"key": "...", "domains": ["faq"], "store": true}}; '
+            'the first domain is the key\'s own, "*" is all of them.'
+        ),
+    )
+    admin_key: Secret | None = Field(
+        default=None,
+        description="Key that steers drafts (speculation, promote, rollback, train) and may read everything.",
     )
     max_num_seqs: int = Field(default=8, ge=1, le=1024, description="Choices that generate at the same time.")
     max_waiting: int = Field(
@@ -67,8 +79,49 @@ class ServingSettings(BaseModel):
     max_n: int = Field(default=16, ge=1, description="Largest `n` of one request.")
     max_prompts: int = Field(default=128, ge=1, description="Prompts in one completions request.")
     max_body_bytes: int = Field(
-        default=8 * 1024 * 1024, ge=1024, description="Largest request body in bytes."
+        default=8 * 1024 * 1024, ge=1024, description="Largest request body in bytes; beyond it, 413."
     )
+    max_header_bytes: int = Field(
+        default=16 * 1024, ge=1024, description="Largest head of a request in bytes; beyond it, 431 or 400."
+    )
+    max_prompt_tokens: int | None = Field(
+        default=None, ge=1, description="Longest prompt in tokens; unset: as far as the model's window goes."
+    )
+    max_stops: int = Field(default=4, ge=0, description="Stop strings of one request.")
+    max_stop_characters: int = Field(default=512, ge=1, description="Length of one stop string.")
+    max_logit_bias: int = Field(default=1024, ge=0, description="Tokens that one `logit_bias` may name.")
+    max_connections: int = Field(
+        default=1024, ge=1, description="Open connections; requests beyond it get 503."
+    )
+    request_seconds: float = Field(
+        default=600.0,
+        gt=0,
+        description="Longest time of one request: then 408, or an error event in a stream that has begun.",
+    )
+    client_seconds: float = Field(
+        default=30.0,
+        gt=0,
+        description=(
+            "Seconds that a client may take to send the head of a request or its body, or to take what waits "
+            "for it: then 408, or the connection is closed."
+        ),
+    )
+    stream_interval: int = Field(
+        default=1,
+        ge=1,
+        description=(
+            "Tokens in one piece of a stream, at least. 1: each round's as they come; more hides how many "
+            "each of them accepted."
+        ),
+    )
+    no_store_domains: tuple[str, ...] = Field(
+        default=(), description="Domains whose requests are never kept for training."
+    )
+    log_requests: bool = Field(
+        default=False,
+        description="One log line per request: ids, domain, key's name, tokens, times; no text.",
+    )
+    log_prompts: bool = Field(default=False, description="With log_requests: the prompts' text as well.")
     max_logprobs: int = Field(default=20, ge=0, description="Most alternatives reported per token.")
     poll_seconds: float = Field(default=5.0, gt=0, description="Seconds between looks at the champion alias.")
     registry_start_seconds: float = Field(
@@ -97,9 +150,24 @@ class ServingSettings(BaseModel):
             check_name(domain)
         return value
 
-    @field_validator("api_key")
+    @field_validator("no_store_domains")
     @classmethod
-    def _no_empty_key(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and not value.get_secret_value():
-            raise ValueError("api_key is empty; leave it out to serve without a key")
+    def _no_store_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for domain in value:
+            check_name(domain)
         return value
+
+    @model_validator(mode="after")
+    def _keys_apart(self) -> ServingSettings:
+        """One secret, one meaning: an admin key that clients hold as well would be no admin key."""
+        single = [key.get_secret_value() for key in (self.api_key, self.admin_key) if key is not None]
+        secrets = [*single, *(key.key.get_secret_value() for key in self.api_keys.values())]
+        if len(set(secrets)) < len(secrets):
+            raise ValueError("api_key, admin_key and the keys of api_keys must differ from each other")
+        return self
+
+    @property
+    def bound_domains(self) -> tuple[str, ...]:
+        """Domains that keys are bound to: a worker knows them from its start."""
+        bound = (key.domains for key in self.api_keys.values() if key.domains != "*")
+        return tuple(dict.fromkeys(domain for domains in bound for domain in domains))
