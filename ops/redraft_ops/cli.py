@@ -19,6 +19,7 @@ from redraft_ops.commands import (
     serve,
     status,
     train,
+    up,
     worker,
 )
 from redraft_ops.output import note
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 for command in (
     demo.demo,
+    up.up,
     serve.serve,
     worker.worker,
     beat.beat,

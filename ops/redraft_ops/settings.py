@@ -35,6 +35,8 @@ from redraft_queue.settings import QueueSettings
 from redraft_serving.settings import ServingSettings
 from redraft_trainer.settings import GateSettings, TrainerSettings
 
+from redraft_ops.up.settings import UpSettings
+
 PREFIX = "REDRAFT_"
 TOML_FILE = "redraft.toml"
 
@@ -73,11 +75,15 @@ class Settings(BaseSettings):
     )
     default_domain: str = Field("default", description="Domain of a request that names none.")
     domains: list[str] = Field(["default"], description="Domains that beat schedules training rounds for.")
+    shared_drafts: dict[str, str] = Field(
+        {}, description="Domain -> the domain whose champion serves it; it is not trained on its own."
+    )
     models: ModelSettings = Field(default_factory=lambda: ModelSettings.model_validate({}))
     serving: ServingSettings = Field(default_factory=ServingSettings)
     queue: QueueSettings = Field(default_factory=lambda: QueueSettings.model_validate({}))
     trainer: TrainerSettings = Field(default_factory=TrainerSettings)
     gate: GateSettings = Field(default_factory=GateSettings)
+    up: UpSettings = Field(default_factory=lambda: UpSettings.model_validate({}))
 
     @field_validator("data_dir", "cache_dir")
     @classmethod
@@ -97,6 +103,20 @@ class Settings(BaseSettings):
     def _domain_names(self) -> Settings:
         for domain in (self.default_domain, *self.domains):
             check_name(domain)
+        return self
+
+    @model_validator(mode="after")
+    def _shares(self) -> Settings:
+        for domain, lender in self.shared_drafts.items():
+            check_name(domain)
+            check_name(lender)
+            if domain == lender:
+                raise ValueError(f"shared_drafts: {domain} can't take its own draft; leave it out")
+            if lender in self.shared_drafts:
+                raise ValueError(
+                    f"shared_drafts: {domain} takes the draft of {lender}, which takes that of "
+                    f"{self.shared_drafts[lender]}; name the last one for both"
+                )
         return self
 
     @classmethod

@@ -1,0 +1,1 @@
+"""The supervisor behind `redraft up`: every part of a deployment on one machine, kept alive."""
