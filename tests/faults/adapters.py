@@ -1,0 +1,82 @@
+"""Versions made by hand: adapters of the toy draft, whole or rotten in one way each."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from redraft_models.adapter import adaptable_linears, write_adapter
+from redraft_models.loading import load_pair
+from redraft_models.registry import Registry
+from redraft_models.settings import ModelSettings
+
+RANK, ALPHA, SCALE = 4, 8.0, 0.1
+KEPT_BYTES = 500
+ROTTEN = ("truncated", "not a number", "wrong key", "pickle")
+
+
+@dataclass
+class Adapters:
+    """Makes versions for the draft of a pair."""
+
+    pair: tuple[Path, Path]
+    folder: Path
+
+    def __post_init__(self) -> None:
+        target, draft = self.pair
+        settings = ModelSettings(target=str(target), draft=str(draft), device="cpu", max_model_len=256)
+        found = load_pair(settings, self.folder / "cache").draft
+        assert found is not None
+        self.fingerprint = found.fingerprint
+        self.linears = adaptable_linears(found.module)
+
+    def register(self, registry: Registry, seed: int, fault: str = "", domain: str = "default") -> int:
+        """Register a random adapter, pending nothing; `fault` is one of ROTTEN."""
+        place = self.folder / f"{domain}-{seed}"
+        provenance = {"base_draft_fingerprint": self.fingerprint}
+        tensors = self._tensors(seed, fault)
+        sha = write_adapter(
+            place,
+            tensors,
+            r=RANK,
+            lora_alpha=ALPHA,
+            target_modules=sorted(self.linears),
+            provenance=provenance,
+        )
+        sha = _spoil(place / "adapter", fault) or sha
+        run_id = registry.start_run(domain, f"by hand {seed}", {}, {"round_id": f"{domain}-{seed}"})
+        registry.log_artifacts(run_id, place, "version")
+        shutil.rmtree(place)
+        version = registry.register(domain, run_id, {"sha256": sha})
+        registry.end_run(run_id, "FINISHED")
+        return version
+
+    def _tensors(self, seed: int, fault: str) -> dict[str, torch.Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+        tensors = {}
+        for path, linear in self.linears.items():
+            shapes = {"lora_A": (RANK, linear.in_features), "lora_B": (linear.out_features, RANK)}
+            for name, shape in shapes.items():
+                tensors[f"{path}.{name}.weight"] = SCALE * torch.randn(shape, generator=generator)
+        first = next(iter(tensors))
+        if fault == "not a number":
+            tensors[first][0, 0] = float("nan")
+        if fault == "wrong key":
+            tensors[f"{first}.of_another_model"] = tensors.pop(first)
+        return tensors
+
+
+def _spoil(adapter: Path, fault: str) -> str | None:
+    """Ruin the files; returns the weights' new hash, which the version claims, so that only its content
+    tells.
+    """
+    weights = adapter / "adapter_model.safetensors"
+    if fault == "truncated":
+        weights.write_bytes(weights.read_bytes()[:KEPT_BYTES])
+        return hashlib.sha256(weights.read_bytes()).hexdigest()
+    if fault == "pickle":
+        (adapter / "adapter_model.bin").write_bytes(b"\x80\x04cos\nsystem\n.")
+    return None

@@ -1,0 +1,103 @@
+"""What must hold after every fault, whatever it was."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+from redraft_models.registry import VersionInfo
+from redraft_queue.positions import id_key
+
+from .deployment import Deployment, metric, until
+from .traffic import Traffic
+
+DRAIN_SECONDS = 30.0
+DROPPED, WRITTEN = "redraft_samples_dropped_total", "redraft_samples_written_total"
+WHOLE_ROUND_SECONDS = 90.0
+
+
+def nobody_noticed(traffic: Traffic) -> None:
+    """No request failed, and every text is the target's own."""
+    assert traffic.records
+    assert traffic.failures()[:3] == []
+    assert traffic.wrong()[:3] == []
+
+
+def in_stream(deployment: Deployment, domain: str = "default") -> list[tuple[str, str]]:
+    """(entry, request) of every sample that can be read; duplicates are there as often as they lie there."""
+    found = deployment.valkey.client().xrange(f"redraft:samples:{domain}")
+    from redraft_queue.records import Sample
+
+    return [(entry.decode(), Sample.unpack(fields[b"sample"]).request_id) for entry, fields in found]
+
+
+def nothing_lost(deployment: Deployment, traffic: Traffic) -> float:
+    """Every answered request has its sample in the stream; none became a dead letter or was dropped.
+
+    Returns the seconds until the last one was there.
+    """
+    answered = {record.id for record in traffic.records if record.status == 200}
+    seconds = until(
+        lambda: answered <= {request for _, request in in_stream(deployment, traffic.domain)},
+        DRAIN_SECONDS,
+        "samples of answered requests are missing in the stream",
+    )
+    assert deployment.stream().dead_length(traffic.domain) == 0
+    for url in traffic.urls:
+        assert metric(url, DROPPED) == 0
+    return seconds
+
+
+def written_is_there(deployment: Deployment, traffic: Traffic) -> None:
+    """As many samples as the workers say that Redis has acknowledged are in the stream, or more."""
+    written = sum(metric(url, WRITTEN) for url in traffic.urls)
+    assert len(in_stream(deployment, traffic.domain)) >= written
+
+
+def ranges(deployment: Deployment, domain: str = "default") -> list[VersionInfo]:
+    """Versions that a round made, oldest first."""
+    found = deployment.registry().versions(domain)[::-1]
+    return [info for info in found if info.tags.get("stream_first_id")]
+
+
+def trained_once(deployment: Deployment, domain: str = "default") -> int:
+    """No sample is in the ranges of two versions, no range overlaps the next; returns the versions."""
+    versions = ranges(deployment, domain)
+    for before, after in pairwise(versions):
+        last, first = before.tags["stream_last_id"], after.tags["stream_first_id"]
+        assert id_key(last) < id_key(first), f"versions {before.version} and {after.version} overlap"
+    rounds = Counter(info.tags["round_id"] for info in versions)
+    assert not [one for one, count in rounds.items() if count > 1]
+    trained = Counter(_trained(in_stream(deployment, domain), versions))
+    assert not [request for request, count in trained.items() if count > 1]
+    return len(versions)
+
+
+def another_version(deployment: Deployment, seconds: float = WHOLE_ROUND_SECONDS) -> float:
+    """Wait for a round to register and settle a version that is not there yet; returns the seconds."""
+    before = max((info.version for info in ranges(deployment)), default=0)
+
+    def settled() -> bool:
+        newest = max(ranges(deployment), key=lambda info: info.version, default=None)
+        return (
+            newest is not None
+            and newest.version > before
+            and newest.validation_status in ("approved", "rejected")
+        )
+
+    return until(settled, seconds, "no round has brought a version")
+
+
+def _trained(entries: list[tuple[str, str]], versions: list[VersionInfo]) -> list[Any]:
+    """Requests by version that saw them, once per version."""
+    spans = [
+        (id_key(v.tags["stream_first_id"]), id_key(v.tags["stream_last_id"]), v.version) for v in versions
+    ]
+    seen = {
+        (version, request)
+        for entry, request in entries
+        for first, last, version in spans
+        if first <= id_key(entry) <= last
+    }
+    return [request for _, request in seen]

@@ -1,0 +1,67 @@
+"""Redis is stopped, frozen, full, flushed, or comes back empty, while requests run."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from .checks import (
+    another_version,
+    in_stream,
+    nobody_noticed,
+    nothing_lost,
+    trained_once,
+    written_is_there,
+)
+from .conftest import Site
+from .traffic import Traffic
+
+pytestmark = [pytest.mark.faults, pytest.mark.integration]
+
+STOPPED_SECONDS, FROZEN_SECONDS, FULL_SECONDS = 60.0, 8.0, 10.0
+
+
+def all_is_well(site: Site, traffic: Traffic) -> None:
+    """After the fault: the loop goes round, nobody noticed, nothing is lost or trained twice."""
+    another_version(site.deployment)
+    traffic.stop()
+    nobody_noticed(traffic)
+    nothing_lost(site.deployment, traffic)
+    written_is_there(site.deployment, traffic)
+    trained_once(site.deployment)
+
+
+@pytest.mark.timeout(400)
+def test_redis_stopped_for_a_minute(site: Site, traffic: Traffic) -> None:
+    """Samples wait in the worker and are written when it is back, within 10 s."""
+    site.deployment.valkey.stop()
+    time.sleep(STOPPED_SECONDS)
+    during = len(traffic.records)
+    site.deployment.valkey.start()
+    assert nothing_lost(site.deployment, traffic) < 10
+    assert during > STOPPED_SECONDS
+    all_is_well(site, traffic)
+
+
+def test_redis_frozen(site: Site, traffic: Traffic) -> None:
+    """It takes connections and answers nothing: every call ends at its time-out."""
+    site.deployment.valkey.freeze()
+    time.sleep(FROZEN_SECONDS)
+    site.deployment.valkey.thaw()
+    assert nothing_lost(site.deployment, traffic) < 10
+    all_is_well(site, traffic)
+
+
+def test_redis_full(site: Site, traffic: Traffic) -> None:
+    """It refuses every write for want of memory: noeviction, so that nothing old is thrown out."""
+    client = site.deployment.valkey.client()
+    client.config_set("maxmemory-policy", "noeviction")
+    client.config_set("maxmemory", 1)
+    time.sleep(FULL_SECONDS)
+    before = len(in_stream(site.deployment))
+    time.sleep(1)
+    assert len(in_stream(site.deployment)) == before
+    client.config_set("maxmemory", 0)
+    assert nothing_lost(site.deployment, traffic) < 10
+    all_is_well(site, traffic)
