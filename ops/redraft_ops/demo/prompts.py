@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+EXPLAIN = "Explain this in your own words.\n\n{text}"
 INSTRUCTION = "Write the docstring of this Python function.\n\n```python\n{source}\n```"
 SKIPPED_FOLDERS = {"test", "tests", "idlelib", "lib2to3", "site-packages", "turtledemo", "__pycache__"}
 
@@ -25,6 +26,21 @@ def docstring_prompts(seed: int, characters: tuple[int, int]) -> list[str]:
     fitting = sorted(source for source in sources if shortest <= len(source) <= longest)
     random.Random(seed).shuffle(fitting)
     return [INSTRUCTION.format(source=source) for source in fitting]
+
+
+def topic_prompts(seed: int, characters: tuple[int, int]) -> list[str]:
+    """Every paragraph of Python's language reference, as `help()` has it, whose length is in the bounds.
+
+    Another kind of text than functions: prose. Each prompt occurs once, in an order shuffled by `seed`.
+    """
+    from pydoc_data.topics import topics
+
+    shortest, longest = characters
+    blocks = (block for topic in topics.values() for block in topic.split("\n\n"))
+    found = {" ".join(block.split()) for block in blocks if block[:1].isalpha() or block[:4].isspace()}
+    fitting = sorted(text for text in found if shortest <= len(text) <= longest)
+    random.Random(seed).shuffle(fitting)
+    return [EXPLAIN.format(text=text) for text in fitting]
 
 
 def word_prompts(seed: int, words: Sequence[str], length: int, count: int) -> list[str]:

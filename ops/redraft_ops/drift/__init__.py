@@ -1,0 +1,1 @@
+"""The loop under drifting traffic: what `redraft demo --drift` runs."""

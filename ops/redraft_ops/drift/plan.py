@@ -1,0 +1,81 @@
+"""Every number of a drift run, in one place, and the deployment that it runs on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from redraft_ops.settings import Settings, load_settings
+from redraft_ops.valkey import free_port
+
+
+@dataclass(frozen=True)
+class DriftPlan:
+    """How much is asked, at which pace, and what counts as recovered. Times are seconds."""
+
+    domain: str = "drift"
+    seed: int = 0
+    clients: int = 6
+    think_seconds: float = 3.0
+    """Pause of each client between two requests: on two cores a training round needs some room."""
+    max_tokens: int = 48
+    first_requests: int = 400
+    """Functions at most, until a draft trained on them serves."""
+    level_requests: int = 80
+    """Functions that tell the level before the move."""
+    second_requests: int = 600
+    """Prose at most."""
+    recovered_share: float = 0.9
+    """Acceptance is back at this share of its level before the move."""
+    ready_seconds: float = 300.0
+    num_speculative_tokens: int = 2
+    serving: dict[str, Any] = field(
+        default_factory=lambda: {
+            "poll_seconds": 1.0,
+            "canary": {"share": 0.5, "min_requests": 15, "min_tested_tokens": 300},
+        }
+    )
+    queue: dict[str, Any] = field(
+        default_factory=lambda: {
+            "schedule_seconds": 86_400.0,
+            "schedule_min_seconds": 20.0,
+            "tick_seconds": 1.0,
+            "new_tokens_trigger": 5_000,
+            "drop_trigger": 0.04,
+            "drop_min_tested": 400,
+            "min_new_tokens": 3_000,
+        }
+    )
+    """Rounds are asked for by what the traffic does, never by the clock."""
+    trainer: dict[str, Any] = field(
+        default_factory=lambda: {"max_steps": 60, "eval_every": 20, "holdout_percent": 25}
+    )
+    gate: dict[str, Any] = field(
+        default_factory=lambda: {"min_heldout_requests": 15, "min_heldout_tokens": 500}
+    )
+
+
+def drift_settings(plan: DriftPlan, out: Path) -> Settings:
+    """The settings of every process of the run. What the plan does not name is the user's own."""
+    serving = {
+        "host": "127.0.0.1",
+        "port": free_port(),
+        "api_key": None,
+        "max_num_seqs": plan.clients,
+        "num_speculative_tokens": plan.num_speculative_tokens,
+        **plan.serving,
+    }
+    return load_settings(
+        {
+            "redis_url": None,
+            "mlflow_tracking_uri": None,
+            "data_dir": out / "data",
+            "default_domain": plan.domain,
+            "domains": [plan.domain],
+            "serving": serving,
+            "queue": plan.queue,
+            "trainer": plan.trainer,
+            "gate": plan.gate,
+        }
+    )
