@@ -2,8 +2,13 @@
 
 ApiError
 ├── BadRequest        400  a field has a wrong or unsupported value; `param` names it
+├── Unauthorized      401  the key is missing or wrong
+├── Forbidden         403  the key opens something else
 ├── ModelNotFound     404
 ├── DomainNotFound    404
+├── VersionNotFound   404
+├── TooLate           408  the request took longer than it may
+├── Conflict          409  what is asked for makes no sense now
 ├── QueueFull         429  with Retry-After
 ├── Unavailable       503  the engine is dead or stopping
 └── GenerationFailed  500  the engine could not go on with this request
@@ -59,6 +64,28 @@ class BadRequest(ApiError):
         self.code = code
 
 
+class Unauthorized(ApiError):
+    """The key is missing or wrong."""
+
+    status = 401
+    type = "invalid_request_error"
+    code = "invalid_api_key"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The API key is missing or wrong; send it as `Authorization: Bearer <key>`.",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+
+
+class Forbidden(ApiError):
+    """The key is right and opens something else."""
+
+    status = 403
+    type = "invalid_request_error"
+    code = "forbidden"
+
+
 class ModelNotFound(ApiError):
     """The request names a model that this worker doesn't serve."""
 
@@ -83,6 +110,37 @@ class DomainNotFound(ApiError):
         more = ", ..." if len(known) > _NAMED else ""
         names = ", ".join(known[:_NAMED])
         super().__init__(f"The domain {asked!r:.80} is not known here; known are {names}{more}.", "domain")
+
+
+class VersionNotFound(ApiError):
+    """The domain has no version of that number."""
+
+    status = 404
+    type = "invalid_request_error"
+    code = "version_not_found"
+
+
+class TooLate(ApiError):
+    """The request took longer than a request may."""
+
+    status = 408
+    type = "timeout_error"
+    code = "request_timeout"
+
+    def __init__(self, seconds: float) -> None:
+        # OpenAI's client asks again after 408, and would only run into the limit again.
+        super().__init__(
+            f"The request took longer than the {seconds:g} s that one may take here; ask for fewer tokens.",
+            headers={"x-should-retry": "false"},
+        )
+
+
+class Conflict(ApiError):
+    """What is asked for makes no sense now."""
+
+    status = 409
+    type = "invalid_request_error"
+    code = "conflict"
 
 
 class QueueFull(ApiError):
@@ -143,13 +201,19 @@ async def _http_error(_: Request, error: Exception) -> JSONResponse:
 
 
 async def _unexpected(request: Request, error: Exception) -> JSONResponse:
-    logger.error("%s %s failed: %s: %s", request.method, request.url.path, type(error).__name__, error)
-    body = error_body(
-        "The server met an unexpected error; its log says more.", "server_error", code="internal"
+    request_id = getattr(request.state, "request_id", "")
+    logger.error(
+        "%s %s (%s) failed: %s: %s", request.method, request.url.path, request_id, type(error).__name__, error
     )
+    body = error_body(unexpected(request_id), "server_error", code="internal")
     # Sent from outside all middleware; the server closes the connection after an exception.
-    headers = {"Connection": "close", REQUEST_ID_HEADER: getattr(request.state, "request_id", "")}
+    headers = {"Connection": "close", REQUEST_ID_HEADER: request_id}
     return JSONResponse(body, status_code=500, headers=headers)
+
+
+def unexpected(request_id: str) -> str:
+    """All that a client learns of a fault of ours: nothing of the code, and where to look for the rest."""
+    return f"The server met an unexpected error; its log says more about request {request_id}."
 
 
 def describe(errors: Any) -> tuple[str, str | None]:
@@ -165,4 +229,6 @@ def describe(errors: Any) -> tuple[str, str | None]:
         return "The body must be a JSON object, sent with Content-Type: application/json.", None
     if first["type"] in ("missing", "value_error"):
         return f"{param}: {message}.", param
+    if first["type"].startswith(("model_", "dataclass_")):
+        message = "Input should be an object"  # pydantic would name a class of ours
     return f"{param}: {message}; got {first['input']!r:.80}.", param
