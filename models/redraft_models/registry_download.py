@@ -99,13 +99,9 @@ class Downloads(Versions):
         )
 
     def _fetch(self, place: _Place, partial: Path, max_bytes: int) -> None:
-        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-
-        repository = get_artifact_repository(
-            place.root, tracking_uri=self.tracking_uri, registry_uri=self.tracking_uri
-        )
+        repository = self._repository(place)
         _refuse_links(repository, place)
-        files = [(_inside(file.path, place), file) for file in _walk(repository, place.folder, _MAX_DEPTH)]
+        files = [(_inside(file.path, place), file) for file in files_below(repository, place.folder)]
         _check_amount(len(files), sum(file.size or 0 for _, file in files), max_bytes)
         received = 0
         for relative, file in files:
@@ -115,10 +111,22 @@ class Downloads(Versions):
             received += target.stat().st_size
             _check_amount(len(files), received, max_bytes)
 
+    def _repository(self, place: _Place) -> "ArtifactRepository":
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+        return get_artifact_repository(
+            place.root, tracking_uri=self.tracking_uri, registry_uri=self.tracking_uri
+        )
+
 
 class _File(NamedTuple):
     path: str
     size: int | None
+
+
+def files_below(repository: "ArtifactRepository", folder: str) -> Iterator[_File]:
+    """The files of a folder, a few folders deep; raises AdapterRejected where it is nested deeper."""
+    return _walk(repository, folder, _MAX_DEPTH)
 
 
 def _walk(repository: "ArtifactRepository", folder: str, depth: int) -> Iterator[_File]:

@@ -14,6 +14,23 @@ CHAMPION_IS_BASE = "champion_is_base"
 STATUS = "validation_status"
 PENDING, APPROVED, REJECTED = "pending", "approved", "rejected"
 
+CANARY = "canary"
+"""Tag of an approved candidate that serves a share of the traffic, and how that ended."""
+
+RUNNING, PASSED, FAILED, UNDECIDED = "running", "passed", "failed", "undecided"
+OVERTAKEN, SKIPPED = "overtaken", "skipped"
+"""The champion changed while the canary ran; promoted before the canary had begun."""
+
+CANARY_STARTED = "canary_started_ms"
+GATE_REASON = "gate_reason"
+"""Why the gate approved a version, kept when a later event writes its own `decision_reason`."""
+
+ADOPTED_FROM = "adopted_from"
+"""Tag of a version that was copied from another domain: `<model>/<version>`."""
+
+PRUNING = "pruning"
+"""Tag of a version whose files are being deleted; it must not serve any more."""
+
 _DOMAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _IDENTIFIER = re.compile(r"[A-Za-z0-9._:-]{1,200}")
 _ALIAS = re.compile(r"[A-Za-z0-9_-]{1,255}")
@@ -28,6 +45,12 @@ def model_name(domain: str) -> str:
 def experiment_name(domain: str) -> str:
     """Experiment of a domain; raises RegistryError if the domain is not a plain name."""
     return f"redraft/{_checked_domain(domain)}"
+
+
+def domain_of(model: str) -> str | None:
+    """The domain of a registered model's name, or None if the model is not one of ours."""
+    prefix, _, domain = model.partition("-")
+    return domain if prefix == "redraft" and _DOMAIN.fullmatch(domain) else None
 
 
 def _checked_domain(domain: str) -> str:

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 
 from redraft_models.registry_connection import Connection
 from redraft_models.registry_names import (
+    APPROVED,
+    CANARY,
     CHAMPION_IS_BASE,
     PENDING,
+    RUNNING,
     STATUS,
     Aliases,
     checked_identifier,
+    domain_of,
     model_name,
 )
 
@@ -47,9 +51,18 @@ class VersionInfo:
         """pending, approved or rejected; None if nobody tagged it."""
         return self.tags.get(STATUS)
 
+    @property
+    def canary_running(self) -> bool:
+        """Whether it is an approved candidate that serves a share of the traffic."""
+        return self.tags.get(CANARY) == RUNNING and self.validation_status == APPROVED
+
 
 class Versions(Connection):
-    """Reads: every method ends within the connection's limit and raises RegistryUnavailable if it cannot."""
+    """Reads: every method ends within the connection's limit and raises RegistryUnavailable if it cannot.
+
+    Each asks for one page, however many versions there are; only `versions` without `most`, and `domains`,
+    go on to the end.
+    """
 
     aliases: Aliases = Aliases()
 
@@ -82,14 +95,17 @@ class Versions(Connection):
         """One version; raises RegistryError if there is none of that number."""
         model = model_name(domain)
 
-        def call() -> VersionInfo:
-            return version_info(domain, self._client.get_model_version(model, str(number)))
+        return self._read(f"find version {number} of {model}", partial(self._get_version, domain, number))
 
-        return self._read(f"find version {number} of {model}", call)
+    def version_or_none(self, domain: str, number: int) -> VersionInfo | None:
+        """One version, or None where it was deleted or never existed."""
+        return self._read_or_none("find a version", partial(self._get_version, domain, number))
 
-    def versions(self, domain: str) -> list[VersionInfo]:
-        """All versions, newest (highest number) first. Each page is one read with its own limit."""
-        return self._search(domain)
+    def versions(self, domain: str, most: int | None = None) -> list[VersionInfo]:
+        """All versions, or the `most` newest: highest number first. Each page is one read with its own
+        limit.
+        """
+        return self._search(domain, most=most)
 
     def newest(self, domain: str) -> VersionInfo | None:
         """The version with the highest number, whatever its status."""
@@ -106,11 +122,37 @@ class Versions(Connection):
         """Versions whose round died between registering and settling, oldest first."""
         return self._search(domain, f"tag.{STATUS} = '{PENDING}'")[::-1]
 
+    def running_canary(self, domain: str) -> VersionInfo | None:
+        """The approved candidate that serves a share of the traffic, the newest if there are several.
+
+        Found by its tags, so it survives the loss of the alias `challenger`. If it is the champion already, a
+        promotion died half-way: promote it again.
+        """
+        return next(iter(self._running(domain)), None)
+
+    def domains(self) -> list[str]:
+        """Domains that have a registered model, by name."""
+        found: list[str] = []
+        token: str | None = None
+        while True:
+            names, token = self._read("list registered models", partial(self._models_page, token))
+            found += [domain for name in names if (domain := domain_of(name)) is not None]
+            if not token:
+                return sorted(found)
+
     def version_of_round(self, domain: str, round_id: str) -> VersionInfo | None:
         """The version that a training round registered, if it got that far."""
         return next(
             iter(self._search(domain, f"tag.round_id = '{checked_identifier(round_id)}'", most=1)), None
         )
+
+    def _running(self, domain: str) -> list[VersionInfo]:
+        # One condition alone: MLflow joins a table of all tags for each further one.
+        running = self._search(domain, f"tag.{CANARY} = '{RUNNING}'")
+        return [info for info in running if info.canary_running]
+
+    def _get_version(self, domain: str, number: int) -> VersionInfo:
+        return version_info(domain, self._client.get_model_version(model_name(domain), str(number)))
 
     def _version_of_run(self, domain: str, run_id: str) -> VersionInfo | None:
         return next(iter(self._search(domain, f"run_id = '{checked_identifier(run_id)}'", most=1)), None)
@@ -126,6 +168,12 @@ class Versions(Connection):
             found += page
             if not token or (most is not None and len(found) >= most):
                 return sorted(found, key=lambda info: -info.version)[:most]
+
+    def _models_page(self, token: str | None) -> tuple[list[str], str | None]:
+        page = self._client.search_registered_models(
+            "name LIKE 'redraft-%'", max_results=_PAGE, page_token=token
+        )
+        return [str(model.name) for model in page], page.token
 
     def _page(
         self, domain: str, criteria: str, token: str | None, most: int | None

@@ -1,4 +1,4 @@
-"""Reading versions: absence, order, paging, pruning."""
+"""Reading versions: absence, order, paging."""
 
 from collections.abc import Callable
 
@@ -61,30 +61,3 @@ def test_deleting_the_champion_leaves_no_champion_and_no_wish_for_the_base(
     registry._client.delete_model_version(f"redraft-{domain}", "1")
     assert registry.champion(domain) is None
     assert not registry.champion_is_base(domain)
-
-
-def test_250_versions_are_all_seen_and_pruned_to_ten_with_the_champion(
-    registry: Registry, domain: str, candidate: Candidate
-) -> None:
-    registry.settle(domain, candidate())
-    run_id = registry.version(domain, 1).run_id
-    for _ in range(249):
-        registry._client.create_model_version(f"redraft-{domain}", f"runs:/{run_id}/version", run_id)
-    assert [info.version for info in registry.versions(domain)] == list(range(250, 0, -1))
-    removed = registry.prune(domain, keep=10)
-    assert len(removed) == 240
-    assert [info.version for info in registry.versions(domain)] == [*range(250, 241, -1), 1]
-    champion = registry.champion(domain)
-    assert champion is not None
-    assert champion.version == 1
-
-
-def test_pruning_never_takes_the_newest_or_an_aliased_version(
-    registry: Registry, domain: str, candidate: Candidate
-) -> None:
-    registry.settle(domain, candidate())
-    candidate("rejected")
-    registry.settle(domain, candidate("rejected"))
-    assert registry.prune(domain, keep=0) == []
-    registry.settle(domain, 2)
-    assert registry.prune(domain, keep=0) == [2]

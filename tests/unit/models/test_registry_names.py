@@ -8,7 +8,6 @@ import pytest
 from redraft_models.errors import RegistryError
 from redraft_models.registry import Aliases, Registry
 from redraft_models.registry_names import experiment_name, model_name
-from redraft_models.registry_text import model_description, version_description, version_words
 
 
 def test_a_domain_names_its_experiment_and_its_model() -> None:
@@ -61,41 +60,3 @@ def test_importing_the_registry_imports_neither_mlflow_nor_torch() -> None:
     heavy = "{'mlflow', 'torch'}"
     code = f"import sys, redraft_models.registry; sys.exit(bool({heavy} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
-
-
-def test_a_version_explains_itself_in_markdown() -> None:
-    text = version_description(
-        {
-            "decision": "rejected",
-            "decision_reason": "The candidate's acceptance of 0.5000 does not exceed the champion's 0.6000.",
-            "acceptance_rate": "0.5",
-            "champion_acceptance_rate": "0.6",
-            "gain": "-0.1",
-            "gain_ci_low": "-0.12",
-            "gain_ci_high": "-0.08",
-            "heldout_requests": "40",
-            "heldout_tokens": "4000",
-            "stream_first_id": "1-0",
-            "stream_last_id": "9-0",
-        },
-        heading="Round of 3 May",
-    )
-    assert text.startswith(
-        "Round of 3 May\n\n**Not promoted.** The candidate's acceptance of 0.5000 does not"
-    )
-    assert "| gain | -0.1000 (interval -0.1200 to -0.0800) |" in text
-    assert "| held out | 40 requests, 4000 tokens |" in text
-    assert "| trained on stream ids | `1-0` to `9-0` |" in text
-
-
-def test_texts_stand_missing_and_odd_tags() -> None:
-    assert version_description({}) == "**Candidate.**"
-    assert "n/a" in version_description({"acceptance_rate": "n/a"})
-    assert "the base draft" in model_description("d", version_words(None, {}), version_words(None, {}))
-    assert version_words(3, {"acceptance_rate": "0.61"}) == "version 3, measured acceptance 0.6100"
-
-
-def test_a_versions_text_tells_of_its_head() -> None:
-    text = version_description({"head_size": "8192", "head_coverage": "0.998912"})
-    assert "| head | 8192 ids, 0.9989 of the held-out tokens |" in text
-    assert "head" not in version_description({"gain": "0.1"}), "versions from before heads"
