@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
@@ -10,12 +12,15 @@ from redraft_serving.http import generate, service, speculation
 from redraft_serving.http.context import Context
 from redraft_serving.http.domains import Domains
 from redraft_serving.http.errors import install_error_handlers
+from redraft_serving.http.keys import KeyMiddleware, Keyring
 from redraft_serving.http.latency import Latencies
+from redraft_serving.http.limits import LimitMiddleware
 from redraft_serving.http.logprobs import TokenTexts
 from redraft_serving.http.metrics import EngineCollector, LoopCounters, install_metrics
-from redraft_serving.http.middleware import ApiKeyMiddleware, BodyLimitMiddleware, RequestIdMiddleware
+from redraft_serving.http.middleware import RequestIdMiddleware
 from redraft_serving.http.policies import Policies
 from redraft_serving.http.prompts import PromptReader
+from redraft_serving.http.request_log import RequestLogMiddleware
 from redraft_serving.http.served import ServedModel
 from redraft_serving.settings import ServingSettings
 
@@ -26,10 +31,15 @@ def build_app(
     settings: ServingSettings,
     domains: Domains,
     counters: LoopCounters | None = None,
+    trials: Any = None,
+    actions: Any = None,
 ) -> FastAPI:
-    """The application over a started engine. Its shared state is `app.state.context`."""
+    """The application over a started engine. Its shared state is `app.state.context`.
+
+    `trials` says which arm serves a request; `actions` is what an operator may ask for. None: neither.
+    """
     registry = CollectorRegistry()
-    prompts = PromptReader(model)
+    prompts = PromptReader(model, settings.max_prompt_tokens)
     app = FastAPI(title="redraft")
     app.state.context = Context(
         engine=engine,
@@ -40,6 +50,8 @@ def build_app(
         texts=TokenTexts(prompts.tokenizer),
         latencies=Latencies(registry, model.name),
         policies=Policies(engine),
+        trials=trials,
+        actions=actions,
     )
     registry.register(EngineCollector(engine, model.name, domains, counters or LoopCounters()))
     app.include_router(generate.router)
@@ -47,8 +59,14 @@ def build_app(
     app.include_router(speculation.router)
     install_metrics(app, registry)
     install_error_handlers(app)
-    if settings.api_key is not None:
-        app.add_middleware(ApiKeyMiddleware, api_key=settings.api_key.get_secret_value())
-    app.add_middleware(BodyLimitMiddleware, max_bytes=settings.max_body_bytes)
+    app.add_middleware(KeyMiddleware, keyring=Keyring(settings))
+    app.add_middleware(
+        LimitMiddleware,
+        max_head=settings.max_header_bytes,
+        max_body=settings.max_body_bytes,
+        body_seconds=settings.client_seconds,
+    )
+    if settings.log_requests:
+        app.add_middleware(RequestLogMiddleware)
     app.add_middleware(RequestIdMiddleware)
     return app

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from redraft_serving.engine import memory_sums
-from redraft_serving.engine.interface import DraftStatistics, Engine, EngineStatistics, MemoryReport
+from redraft_serving.engine.interface import CHAMPION, DraftStatistics, Engine, EngineStatistics, MemoryReport
 from redraft_serving.http.domains import Domains
 from redraft_serving.http.served import ServedModel
 from redraft_serving.policy.types import PolicyReport
@@ -26,8 +27,13 @@ def known_drafts(found: EngineStatistics, engine: Engine, domains: Domains) -> l
     return [*found.drafts, *fresh]
 
 
-def draft_card(model: ServedModel, draft: DraftStatistics) -> dict[str, Any]:
-    """One item of GET /v1/drafts. A rate without data is null."""
+def champions(drafts: Iterable[DraftStatistics]) -> list[DraftStatistics]:
+    """One per domain: what a trial serves beside them is told by its card."""
+    return [draft for draft in drafts if draft.arm == CHAMPION]
+
+
+def draft_card(model: ServedModel, draft: DraftStatistics, trials: Any = None) -> dict[str, Any]:
+    """One item of GET /v1/drafts. A rate without data is null, and so is `trial` where none goes on."""
     adapter = draft.adapter
     parts = None
     if adapter is not None:
@@ -49,6 +55,7 @@ def draft_card(model: ServedModel, draft: DraftStatistics) -> dict[str, Any]:
         "num_speculative_tokens": draft.num_speculative_tokens,
         "state": draft.state,
         "policy": None if draft.policy is None else policy_card(draft.policy),
+        "trial": None if trials is None else trials.card(draft.domain),
     }
 
 

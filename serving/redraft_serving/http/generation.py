@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from redraft_serving.engine.interface import (
     RequestStatistics,
     TokenLogprob,
 )
-from redraft_serving.http.errors import GenerationFailed, QueueFull, Unavailable
+from redraft_serving.http.errors import GenerationFailed, QueueFull, TooLate, Unavailable
 
 _LIVENESS_SECONDS = 1.0
 """How often a request that hears nothing looks whether the engine is still alive."""
@@ -57,12 +58,21 @@ class Generation:
     """All choices of one request. Iterate it for (choice, emission) in the order they come.
 
     `close` must be called at the end, whatever the end is: it frees the slots of choices that still run.
+    `seconds` is what it may take from now on; `limit` is what its client is told.
     """
 
-    def __init__(self, engine: Engine, requests: Sequence[GenerationRequest]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        requests: Sequence[GenerationRequest],
+        seconds: float = math.inf,
+        limit: float = math.inf,
+    ) -> None:
         self.requests = tuple(requests)
         self.outputs = [Output() for _ in requests]
         self.submitted = time.monotonic()
+        self._deadline = self.submitted + seconds
+        self._limit = limit
         self.first_token: float | None = None
         self.last_token: float | None = None
         self._engine = engine
@@ -129,11 +139,15 @@ class Generation:
 
     async def _next(self) -> tuple[int, Emission]:
         while True:
+            left = self._deadline - time.monotonic()
+            if left <= 0:
+                self.close()
+                raise TooLate(self._limit)
             if not self._queue.empty():
                 return self._queue.get_nowait()
             try:
                 # Not wait_for: before Python 3.12 it may swallow the cancellation of a client that has left.
-                async with asyncio.timeout(_LIVENESS_SECONDS):
+                async with asyncio.timeout(min(left, _LIVENESS_SECONDS)):
                     return await self._queue.get()
             except TimeoutError:
                 if not self._engine.alive and self._queue.empty():

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from redraft_serving.engine.interface import DraftStatistics, Engine
-from redraft_serving.http.drafts import policy_card
+from redraft_serving.http.drafts import champions, policy_card
 
 _SHARE = 0.01
 """Share of time that looking may take."""
@@ -34,6 +34,6 @@ class Policies:
 
     def _look(self) -> None:
         started = time.monotonic()
-        self._drafts = {draft.domain: draft for draft in self._engine.statistics().drafts}
+        self._drafts = {draft.domain: draft for draft in champions(self._engine.statistics().drafts)}
         ended = time.monotonic()
         self._due = ended + (ended - started) / self._share

@@ -25,8 +25,9 @@ class PromptReader:
     tokenizers refuse some calls while another thread is inside.
     """
 
-    def __init__(self, model: ServedModel) -> None:
+    def __init__(self, model: ServedModel, max_prompt_tokens: int | None = None) -> None:
         self.tokenizer = copy.deepcopy(model.tokenizer)
+        self._max_prompt_tokens = max_prompt_tokens
         self._vocab_size = model.vocab_size
         self._max_model_len = model.max_model_len
         self._lock = threading.Lock()
@@ -78,9 +79,7 @@ class PromptReader:
             )
             return encodable(str(text))
         except (TemplateError, ValueError, TypeError, RecursionError) as error:
-            raise BadRequest(
-                f"The model's chat template refuses these messages: {error}.", "messages"
-            ) from error
+            raise BadRequest(_refusal(error), "messages") from error
 
     async def encode(self, text: str, add_special_tokens: bool) -> tuple[int, ...]:
         """Token ids of a text. The loop never waits for a lock, and gets a turn before each text."""
@@ -107,6 +106,12 @@ class PromptReader:
         if not ids:
             raise BadRequest(f"{param}: the prompt has no tokens; send at least one.", param)
         self._check_ids(ids, param)
+        if self._max_prompt_tokens is not None and len(ids) > self._max_prompt_tokens:
+            raise BadRequest(
+                f"The prompt has {len(ids)} tokens; this server takes at most {self._max_prompt_tokens}.",
+                param,
+                code="context_length_exceeded",
+            )
         if len(ids) >= self._max_model_len:
             raise BadRequest(
                 f"The prompt has {len(ids)} tokens, which leaves no room for an answer within the "
@@ -142,6 +147,13 @@ class PromptReader:
     def _encode(self, text: str, add_special_tokens: bool) -> tuple[int, ...]:
         ids = self.tokenizer(text, add_special_tokens=add_special_tokens, verbose=False)["input_ids"]
         return tuple(int(one) for one in ids)
+
+
+def _refusal(error: Exception) -> str:
+    """A template's own words, where it has some: those of Python or Jinja would tell of our insides."""
+    if type(error) is TemplateError:
+        return f"The model's chat template refuses these messages: {error}."
+    return "The model's chat template can't be filled with these messages and chat_template_kwargs."
 
 
 def _turn(message: Message) -> dict[str, str]:

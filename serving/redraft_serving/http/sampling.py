@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from redraft_serving.engine.interface import Engine, GenerationRequest, SamplingParams
+from redraft_serving.http.admission import Admission
 from redraft_serving.http.context import Context
 from redraft_serving.http.errors import BadRequest
 from redraft_serving.http.schemas import ChatBody, CompletionBody, GenerationBody
@@ -21,7 +22,7 @@ def requests_of(
     body: GenerationBody,
     context: Context,
     request_id: str,
-    domain: str,
+    admission: Admission,
     prompts: Sequence[tuple[int, ...]],
     prediction: tuple[int, ...] = (),
 ) -> list[GenerationRequest]:
@@ -34,7 +35,7 @@ def requests_of(
         raise BadRequest(
             f"min_tokens is {minimum}, more than the {min(limits)} that may be given.", "min_tokens"
         )
-    shared, sampling = _shared(body, context, domain), sampling_of(body, context.model.vocab_size)
+    shared, sampling = _shared(body, context, admission), sampling_of(body, context.model.vocab_size)
     return [
         GenerationRequest(
             request_id=request_id,
@@ -77,10 +78,12 @@ def choice_seed(seed: int, choice: int) -> int:
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
-def _shared(body: GenerationBody, context: Context, domain: str) -> dict[str, object]:
+def _shared(body: GenerationBody, context: Context, admission: Admission) -> dict[str, object]:
     """What all choices of a request have in common."""
     return {
-        "domain": domain,
+        "domain": admission.domain,
+        "arm": admission.arm,
+        "user": admission.user,
         "stop": tuple(body.stop or ()),
         "stop_token_ids": _stop_ids(body.stop_token_ids or [], context.model.vocab_size),
         "ignore_eos": bool(body.ignore_eos),
@@ -88,36 +91,9 @@ def _shared(body: GenerationBody, context: Context, domain: str) -> dict[str, ob
         "include_stop_str_in_output": bool(body.include_stop_str_in_output),
         "skip_special_tokens": body.skip_special_tokens is not False,
         "top_logprobs": _top_logprobs(body, context.settings.max_logprobs, context.model.vocab_size),
-        "capture": body.store is not False,
+        "capture": admission.capture,
         "num_speculative_tokens": _speculative_tokens(body.num_speculative_tokens, context.engine),
     }
-
-
-def check_amount(body: GenerationBody, context: Context) -> None:
-    """How many choices a request asks for, before a prompt is read. Raises BadRequest."""
-    n, settings = body.n or 1, context.settings
-    prompts = len(body.prompt) if isinstance(body, CompletionBody) else 1
-    if body.prediction and n * prompts > 1:
-        # As at OpenAI, for n. What else it refuses beside a prediction (logprobs, penalties,
-        # max_completion_tokens) is right here: accepting checks every token against its own law.
-        raise BadRequest(
-            f"prediction is of one answer, and this request asks for {n * prompts}; send it with n = 1 and "
-            "one prompt.",
-            "n" if n > 1 else "prompt",
-        )
-    if n > settings.max_n:
-        raise BadRequest(f"n is {n}; this server gives at most {settings.max_n} choices.", "n")
-    if prompts > settings.max_prompts:
-        raise BadRequest(
-            f"prompt holds {prompts} prompts; at most {settings.max_prompts} are taken.", "prompt"
-        )
-    places = settings.max_num_seqs + settings.max_waiting
-    if n * prompts > places:
-        raise BadRequest(
-            f"{prompts} prompts with n = {n} are {n * prompts} choices, and this server has {places} places; "
-            "send fewer at once.",
-            "prompt" if prompts > 1 else "n",
-        )
 
 
 def _asked_tokens(body: GenerationBody) -> tuple[int | None, str]:

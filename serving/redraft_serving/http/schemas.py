@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 
 from redraft_serving.policy.types import Setting
 
-MAX_STOP_STRINGS = 4
 _INT64 = 2**63
 
 PromptInput = str | list[str] | list[int] | list[list[int]]
@@ -22,8 +21,6 @@ def _stop_strings(value: Any) -> list[str]:
     strings = [value] if isinstance(value, str) else value
     if not isinstance(strings, list) or not all(isinstance(one, str) for one in strings):
         raise ValueError("must be a string or a list of strings")
-    if len(strings) > MAX_STOP_STRINGS:
-        raise ValueError(f"may hold at most {MAX_STOP_STRINGS} strings, and has {len(strings)}")
     if "" in strings:
         raise ValueError("holds an empty string, which would match everywhere; leave it out")
     return [encodable(one) for one in strings]
@@ -70,8 +67,8 @@ def _text_parts(value: Any, kinds: tuple[str, ...]) -> list[str]:
         raise ValueError("must be a string or a list of text parts")
     for part in value:
         if not isinstance(part, dict) or part.get("type") not in kinds:
-            kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-            raise ValueError(f"holds a part of type {kind!r:.40}; this server takes text only")
+            kind = f"of type {part.get('type')!r:.40}" if isinstance(part, dict) else "that is no object"
+            raise ValueError(f"holds a part {kind}; this server takes text only")
         if not isinstance(part.get("text"), str):
             raise ValueError("holds a text part without text")
     return [encodable(part["text"]) for part in value]
@@ -144,6 +141,8 @@ class GenerationBody(Body):
     return_token_ids: bool | None = False
     store: bool | None = None
     """false: nothing of this request is kept for training."""
+    user: str | None = Field(None, max_length=512)
+    """Whose request it is. A hash of it is kept with the sample, so that a user's samples can be deleted."""
     num_speculative_tokens: SpeculationSetting = None
     """"auto": as the policy decides; a number: so many per round; 0: plain decoding for this request."""
     prediction: Prediction = None

@@ -10,8 +10,9 @@ from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
 from redraft_serving.http.context import ContextDep
-from redraft_serving.http.drafts import draft_card, known_drafts, memory_card
+from redraft_serving.http.drafts import champions, draft_card, known_drafts, memory_card
 from redraft_serving.http.errors import BadRequest
+from redraft_serving.http.keys import CallerDep
 from redraft_serving.http.schemas import DetokenizeBody, TokenizeBody
 from redraft_serving.http.served import ServedModel
 
@@ -32,11 +33,15 @@ def model(name: str, context: ContextDep) -> dict[str, Any]:
 
 
 @router.get("/v1/drafts")
-def drafts(context: ContextDep) -> dict[str, Any]:
-    """Per domain: which draft serves, what the target made of its proposals, and what the policy decided."""
+def drafts(context: ContextDep, caller: CallerDep) -> dict[str, Any]:
+    """Per domain that the key may see: which draft serves, what the target made of its proposals, what the
+    policy decided, and what trial of another draft goes on.
+    """
     statistics = context.engine.statistics()
     cards = [
-        draft_card(context.model, one) for one in known_drafts(statistics, context.engine, context.domains)
+        draft_card(context.model, draft, context.trials)
+        for draft in champions(known_drafts(statistics, context.engine, context.domains))
+        if caller.sees(draft.domain)
     ]
     return {"object": "list", "data": cards, "memory": memory_card(statistics.memory)}
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict
 
 from redraft_serving.http.context import Context, ContextDep
-from redraft_serving.http.drafts import draft_card, known_drafts
+from redraft_serving.http.drafts import champions, draft_card, known_drafts
 from redraft_serving.http.errors import BadRequest, DomainNotFound, Unavailable
 from redraft_serving.http.schemas import SpeculationSetting
 from redraft_serving.policy.types import Setting
@@ -33,8 +33,10 @@ def set_speculation(domain: str, body: SpeculationBody, context: ContextDep) -> 
     """
     _check(domain, body.num_speculative_tokens, context)
     context.engine.configure(domain, body.num_speculative_tokens)
-    drafts = known_drafts(context.engine.statistics(), context.engine, context.domains)
-    return next(draft_card(context.model, draft) for draft in drafts if draft.domain == domain)
+    drafts = champions(known_drafts(context.engine.statistics(), context.engine, context.domains))
+    return next(
+        draft_card(context.model, draft, context.trials) for draft in drafts if draft.domain == domain
+    )
 
 
 def _check(domain: str, setting: Setting | None, context: Context) -> None:

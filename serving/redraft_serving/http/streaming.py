@@ -12,7 +12,7 @@ from fastapi import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from redraft_serving.http.errors import ApiError, GenerationFailed
+from redraft_serving.http.errors import ApiError, GenerationFailed, unexpected
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def event(data: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
 
 
-async def guarded(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def guarded(events: AsyncIterator[bytes], request_id: str) -> AsyncIterator[bytes]:
     """The events, then [DONE]. The status is sent by then, so an error becomes one last event."""
     try:
         async for one in events:
@@ -38,8 +38,8 @@ async def guarded(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     except ApiError as error:
         yield event(error.body())
     except Exception:
-        logger.exception("a stream failed")
-        yield event(GenerationFailed("The server met an unexpected error; its log says more.").body())
+        logger.exception("the stream of request %s failed", request_id)
+        yield event(GenerationFailed(unexpected(request_id)).body())
     yield DONE
 
 

@@ -10,13 +10,14 @@ from redraft_serving.engine.interface import GenerationRequest, RequestStatistic
 from redraft_serving.http.generation import Generation
 
 
-def usage_of(generation: Generation, prompts: Sequence[tuple[int, ...]]) -> dict[str, Any]:
+def usage_of(generation: Generation, prompts: Sequence[tuple[int, ...]], held: int = 0) -> dict[str, Any]:
     """OpenAI's usage. Each prompt counts once, whatever n is; details are there when all choices have ended.
+    `held`: tokens that a stream has not sent yet.
 
     `completion_tokens` are the tokens of the answer alone. OpenAI adds a prediction's rejected tokens, which
     it bills; here nobody pays for them, and `max_tokens` and tokens per second stay what they say.
     """
-    prompt, completion = sum(len(ids) for ids in prompts), generation.completion_tokens
+    prompt, completion = sum(len(ids) for ids in prompts), generation.completion_tokens - held
     usage: dict[str, Any] = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,

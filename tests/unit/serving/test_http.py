@@ -18,6 +18,8 @@ import pytest
 from fastapi import FastAPI
 from redraft_models.adapter import Adapter
 from redraft_serving.engine.interface import (
+    CHAMPION,
+    Arm,
     DraftStatistics,
     Emission,
     EmissionSink,
@@ -77,8 +79,12 @@ class ScriptedEngine:
 
     def configure(self, domain: str, num_speculative_tokens: Setting | None) -> None: ...
 
-    def swap(self, domain: str, adapter: Adapter | None, version: int | str) -> Future[SwapResult]:
+    def swap(
+        self, domain: str, adapter: Adapter | None, version: int | str, arm: Arm = CHAMPION
+    ) -> Future[SwapResult]:
         raise NotImplementedError
+
+    def retire(self, domain: str, arm: Arm) -> None: ...
 
     def statistics(self) -> EngineStatistics:
         draft = DraftStatistics("default", "base", 0, 0, 0, 0, 0, (), (), None, None, 3, "speculating")

@@ -309,10 +309,14 @@ def test_a_dead_engine_is_503(client: httpx.Client, engine: ReportingEngine) -> 
 def test_the_key_guards_the_setting(
     engine: ReportingEngine, word_tokenizer: PreTrainedTokenizerFast, serve: Serve
 ) -> None:
-    with httpx.Client(base_url=serve(application(engine, word_tokenizer, api_key="correct"))) as client:
+    """The clients' key is not enough: it needs the admin's."""
+    app = application(engine, word_tokenizer, api_key="correct", admin_key="operator")
+    with httpx.Client(base_url=serve(app)) as client:
         body = {"num_speculative_tokens": 0}
-        assert change(client, "default", body).status_code == 401
+        for key, status in (("", 401), ("wrong", 401), ("correct", 403)):
+            client.headers["Authorization"] = f"Bearer {key}"
+            assert change(client, "default", body).status_code == status
         assert engine.settings == {}
-        client.headers["Authorization"] = "Bearer correct"
+        client.headers["Authorization"] = "Bearer operator"
         assert change(client, "default", body).status_code == 200
         assert client.get("/v1/drafts/default/speculation").status_code == 405
