@@ -44,16 +44,16 @@ def run_training_worker(stack: Stack) -> None:
 
 
 def run_clock(stack: Stack) -> None:
-    """Ask for rounds of the settings' domains by the clock, until SIGTERM."""
-    from redraft_queue.celery_app import build_app, run_beat
+    """Ask for rounds of the settings' domains, and of those with samples, until SIGTERM."""
+    from redraft_queue.celery_app import RoundClock, build_app, run_beat
     from redraft_queue.heartbeat import Heartbeat
     from redraft_queue.stream import connect
 
     settings = stack.settings
-    app = build_app(stack.redis_url, settings.queue, settings.domains)
+    app = build_app(stack.redis_url, settings.queue)
     client = connect(stack.redis_url, settings.queue)
     heartbeat = Heartbeat(client, "beat", settings.queue.heartbeat_ttl_seconds)
-    run_beat(app, settings.data_dir / "beat" / "schedule", heartbeat)
+    run_beat(app, RoundClock(app, client, settings.queue, settings.domains), heartbeat)
 
 
 def run_round_here(

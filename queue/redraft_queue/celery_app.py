@@ -11,11 +11,10 @@ delivery does no work.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from celery import Celery
 
-from redraft_queue.celery_conf import QUEUE, TRAIN_ROUND, beat_schedule, configuration
+from redraft_queue.beat import RoundClock
+from redraft_queue.celery_conf import QUEUE, TRAIN_ROUND, configuration
 from redraft_queue.processes import run_beat, run_worker
 from redraft_queue.rounds import (
     Progress,
@@ -32,9 +31,9 @@ __all__ = [
     "QUEUE",
     "TRAIN_ROUND",
     "Progress",
+    "RoundClock",
     "RoundStatus",
     "RunRound",
-    "beat_schedule",
     "build_app",
     "register_train_round",
     "request_round",
@@ -45,11 +44,11 @@ __all__ = [
 ]
 
 
-def build_app(redis_url: str, settings: QueueSettings, domains: Iterable[str] = ()) -> Celery:
-    """The application for workers, beat and those who ask for rounds; `domains` are what beat schedules.
+def build_app(redis_url: str, settings: QueueSettings) -> Celery:
+    """The application for workers, beat and those who ask for rounds.
 
     Connects to nothing. Its keys stand under `keys.CELERY_PREFIX`.
     """
     app = Celery("redraft", set_as_current=False)
-    app.conf.update(configuration(redis_url, settings, domains))
+    app.conf.update(configuration(redis_url, settings))
     return app

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,30 +15,16 @@ _RESULT_SECONDS = 7 * 24 * 3600
 _SOFT_SHUTDOWN_SECONDS = 10.0
 
 
-def configuration(redis_url: str, settings: QueueSettings, domains: Iterable[str]) -> dict[str, Any]:
+def configuration(redis_url: str, settings: QueueSettings) -> dict[str, Any]:
     """Every Celery setting that redraft makes."""
     url = _kombu_url(redis_url)
     return {
         "broker_url": url,
         "result_backend": url,
-        "beat_schedule": beat_schedule(domains, settings),
         **_delivery(settings),
         **_connections(settings),
         **_habits(),
         **_encryption(redis_url),
-    }
-
-
-def beat_schedule(domains: Iterable[str], settings: QueueSettings) -> dict[str, dict[str, Any]]:
-    """One entry per domain. A tick that no worker has taken when the next one is due is dropped."""
-    return {
-        f"train-{keys.check_name(domain)}": {
-            "task": TRAIN_ROUND,
-            "schedule": settings.schedule_seconds,
-            "kwargs": {"domain": domain},
-            "options": {"queue": QUEUE, "expires": settings.schedule_seconds},
-        }
-        for domain in domains
     }
 
 

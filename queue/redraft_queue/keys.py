@@ -49,6 +49,16 @@ def tokens(domain: str) -> str:
     return f"redraft:tokens:{check_name(domain)}"
 
 
+def forgotten(domain: str) -> str:
+    """Sorted set of the ids of samples deleted on request, so that they don't count as lost."""
+    return f"{samples(domain)}:forgotten"
+
+
+def schedule(domain: str) -> str:
+    """Hash: when a round of the domain was last asked for, and how the last one ended."""
+    return f"redraft:schedule:{check_name(domain)}"
+
+
 def round_lock(domain: str) -> str:
     """Lock of the domain's training round."""
     return f"redraft:lock:round:{check_name(domain)}"
@@ -61,3 +71,23 @@ def heartbeat(role: str, host: str, pid: int) -> str:
 
 HEARTBEATS = "redraft:heartbeat:*"
 """Pattern of every process's `heartbeat`."""
+
+
+def heartbeats_of(role: str) -> str:
+    """Pattern of the heartbeats of one role."""
+    return f"redraft:heartbeat:{check_name(role)}:*"
+
+
+def trial(domain: str, trial_id: str) -> str:
+    """Hash of a trial's evidence: one field per worker and arm, each its sums so far."""
+    return f"redraft:trial:{check_name(domain)}:{check_name(trial_id)}"
+
+
+def trial_window(domain: str) -> str:
+    """Hash of the domain's watches: the number of each one's present window."""
+    return f"redraft:trial:{check_name(domain)}:windows"
+
+
+def trial_lock(domain: str) -> str:
+    """Lock of whoever decides on the domain's trial."""
+    return f"redraft:lock:trial:{check_name(domain)}"

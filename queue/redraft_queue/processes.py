@@ -6,11 +6,12 @@ import logging
 import os
 import socket
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from celery import Celery, signals
 
+from redraft_queue.beat import RoundClock, RoundScheduler
 from redraft_queue.celery_conf import QUEUE
 
 
@@ -37,20 +38,19 @@ def run_worker(app: Celery, heartbeat: AbstractContextManager[Any] | None = None
     return int(worker.exitcode or 0)
 
 
-def run_beat(app: Celery, schedule_file: Path, heartbeat: AbstractContextManager[Any] | None = None) -> None:
-    """Ask for rounds of `build_app`'s domains by the clock until SIGTERM or SIGINT.
-
-    `schedule_file` keeps the times over a restart. Run exactly one per broker; a second only asks for rounds
-    that are then skipped.
-    """
+def run_beat(app: Celery, clock: RoundClock, heartbeat: AbstractContextManager[Any] | None = None) -> None:
+    """Ask for rounds until SIGTERM or SIGINT. Any number may run: each round is asked for once."""
     _keep_logging()
-    schedule_file.parent.mkdir(parents=True, exist_ok=True)
-    beat = app.Beat(schedule=str(schedule_file), quiet=True, loglevel=logging.getLogger().getEffectiveLevel())
+    beat = app.Beat(
+        scheduler=partial(RoundScheduler, clock=clock),
+        quiet=True,
+        loglevel=logging.getLogger().getEffectiveLevel(),
+    )
     with heartbeat or nullcontext():
         try:
             beat.run()
         except SystemExit:
-            # How Celery's own signal handler leaves the loop, after it has saved the schedule.
+            # How Celery's own signal handler leaves the loop.
             return
 
 

@@ -18,7 +18,9 @@ from kombu.exceptions import OperationalError
 
 from redraft_queue import keys
 from redraft_queue.celery_conf import QUEUE, TRAIN_ROUND
+from redraft_queue.due import FAILED, OPERATOR
 from redraft_queue.errors import LockHeld, RoundInterrupted, StreamUnavailable
+from redraft_queue.schedule import record_finished
 
 logger = logging.getLogger(__name__)
 
@@ -47,10 +49,21 @@ class RoundStatus:
         return self.state in ("SUCCESS", "FAILURE", "REVOKED")
 
 
-def request_round(app: Celery, domain: str, force: bool = False, round_id: str | None = None) -> str:
-    """Ask for a training round; returns its id, which is the task's. Raises StreamUnavailable, BadName."""
+def request_round(
+    app: Celery,
+    domain: str,
+    force: bool = False,
+    round_id: str | None = None,
+    *,
+    trigger: str = OPERATOR,
+    expires_seconds: float | None = None,
+) -> str:
+    """Ask for a training round; returns its id, which is the task's. Raises StreamUnavailable, BadName.
+
+    `trigger` tells what asks; a round that no worker has begun after `expires_seconds` is dropped.
+    """
     round_id = round_id or str(uuid.uuid4())
-    kwargs = {"domain": keys.check_name(domain), "force": force}
+    kwargs = {"domain": keys.check_name(domain), "force": force, "trigger": trigger}
     try:
         # One attempt: the caller learns within the socket timeout that nobody took the request. Without the
         # context, Celery would also subscribe to the result over a second connection.
@@ -59,7 +72,13 @@ def request_round(app: Celery, domain: str, force: bool = False, round_id: str |
             denied_join_result(),
         ):
             app.send_task(
-                TRAIN_ROUND, kwargs=kwargs, task_id=round_id, queue=QUEUE, connection=connection, retry=False
+                TRAIN_ROUND,
+                kwargs=kwargs,
+                task_id=round_id,
+                queue=QUEUE,
+                connection=connection,
+                retry=False,
+                expires=expires_seconds,
             )
     except (redis.RedisError, OperationalError, OSError) as error:
         raise StreamUnavailable(
@@ -87,27 +106,30 @@ def stopping() -> bool:
     return any(flag is not None and flag is not False for flag in flags)
 
 
-def register_train_round(app: Celery, run: RunRound) -> Task:
+def register_train_round(app: Celery, run: RunRound, client: redis.Redis | None = None) -> Task:
     """Bind the body of a round to the task.
 
     `run` gets the domain, the round's id (= task id, the same in each delivery), `force`, and a progress
     callback, which takes a JSON-able map, stores it as the task's state at most once a second, and raises
     RoundInterrupted when the worker is to stop: the round ends and goes back to the queue. A LockHeld from
     `run` is a skipped round; where this very round holds the lock it was delivered a second time, and the
-    task leaves no trace.
+    task leaves no trace. With `client`, the end of each round is noted in the domain's schedule.
     """
 
-    def train_round(self: Task, domain: str, force: bool = False) -> dict[str, Any]:
-        return _deliver(self, run, keys.check_name(domain), force)
+    def train_round(self: Task, domain: str, force: bool = False, trigger: str = OPERATOR) -> dict[str, Any]:
+        note = _Note(client, keys.check_name(domain), self.request.id, trigger)
+        return _deliver(self, run, note, force)
 
     return app.task(train_round, bind=True, name=TRAIN_ROUND, shared=False)
 
 
-def _deliver(task: Task, run: RunRound, domain: str, force: bool) -> dict[str, Any]:
-    round_id: str = task.request.id
+def _deliver(task: Task, run: RunRound, note: _Note, force: bool) -> dict[str, Any]:
+    domain, round_id = note.domain, note.round_id
     progress = _Progress(task)
     try:
-        return dict(run(domain, round_id, force, progress))
+        result = dict(run(domain, round_id, force, progress))
+        note.end(result)
+        return result
     except LockHeld as held:
         if held.holder == round_id:
             logger.warning(
@@ -120,7 +142,37 @@ def _deliver(task: Task, run: RunRound, domain: str, force: bool) -> dict[str, A
         if progress.interrupted or isinstance(error, RoundInterrupted):
             logger.warning("round %s of domain %s goes back to the queue: the worker stops", round_id, domain)
             raise Reject("the worker stops", requeue=True) from error
+        note.end({"decision": FAILED, "reason": f"{type(error).__name__}: {error}"})
         raise
+
+
+class _Note:
+    """What the schedule keeps of a round. Redis may be away: the round counts all the same."""
+
+    def __init__(self, client: redis.Redis | None, domain: str, round_id: str, trigger: str) -> None:
+        self.domain, self.round_id = domain, round_id
+        self._client = client
+        self._trigger = trigger
+        self._tokens = self._counter()
+
+    def end(self, result: Mapping[str, Any]) -> None:
+        """Note the end; a result that tells `tokens_added`, the counter at its plan, knows better."""
+        if self._client is None:
+            return
+        told = result.get("tokens_added")
+        tokens = self._tokens if told is None else int(told)
+        try:
+            record_finished(
+                self._client, self.domain, result, tokens, round_id=self.round_id, trigger=self._trigger
+            )
+        except StreamUnavailable as error:
+            logger.warning("the schedule doesn't know how round %s ended: %s", self.round_id, error)
+
+    def _counter(self) -> int:
+        try:
+            return int((self._client and self._client.get(keys.tokens(self.domain))) or 0)
+        except redis.RedisError:
+            return 0
 
 
 class _Progress:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from redraft_queue.keys import check_name
 
 
 class QueueSettings(BaseModel):
@@ -26,8 +28,36 @@ class QueueSettings(BaseModel):
     heartbeat_ttl_seconds: float = Field(15.0, gt=0)
     """A process counts as gone when its sign of life is older than this."""
     schedule_seconds: float = Field(900.0, gt=0)
-    """Period at which beat asks for a training round of each domain."""
+    """Period at which beat asks for a training round of each domain that has no schedule of its own."""
+    schedules: dict[str, float | str] = {}
+    """Schedules of single domains: seconds, or a crontab in UTC, like {"support": "0 3 * * *"}."""
+    new_tokens_trigger: int | None = Field(None, gt=0)
+    """So many new output tokens ask for a round before the clock does (never fewer than min_new_tokens);
+    none = by the clock alone."""
+    drop_trigger: float | None = Field(0.05, gt=0, le=1)
+    """Fall of live acceptance, short below long moving average, that asks for a round; none = never."""
+    drop_min_tested: int = Field(2_000, gt=0)
+    """Tested tokens behind the moving averages before a fall is believed."""
+    max_backoff_seconds: float = Field(24 * 3600.0, gt=0)
+    """Limit of the wait, which doubles with each round that ends without a sure gain."""
+    schedule_min_seconds: float = Field(60.0, gt=0)
+    """New tokens and falling acceptance ask at least this long after the last asked round of the domain."""
+    tick_seconds: float = Field(5.0, gt=0)
+    """Beat looks at all domains at least this often."""
     min_new_tokens: int = Field(20_000, ge=0)
     """Output tokens that must be new since the last round, else the round is skipped."""
     socket_timeout_seconds: float = Field(2.0, gt=0)
     """No call to Redis takes longer."""
+
+    @field_validator("schedules")
+    @classmethod
+    def _readable_schedules(cls, value: dict[str, float | str]) -> dict[str, float | str]:
+        from redraft_queue.clock import clock_of
+
+        for domain, schedule in value.items():
+            check_name(domain)
+            try:
+                clock_of(schedule)
+            except ValueError as error:
+                raise ValueError(f"domain {domain}: {error}") from error
+        return value

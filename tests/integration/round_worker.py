@@ -13,11 +13,17 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import redis
-from redraft_queue.celery_app import Progress, build_app, register_train_round, run_beat, run_worker
+from redraft_queue.celery_app import (
+    Progress,
+    RoundClock,
+    build_app,
+    register_train_round,
+    run_beat,
+    run_worker,
+)
 from redraft_queue.heartbeat import Heartbeat
 from redraft_queue.lock import RoundLock
 from redraft_queue.settings import QueueSettings
@@ -50,13 +56,14 @@ def main(kind: str, url: str, settings_json: str, transport_json: str) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     settings = QueueSettings.model_validate_json(settings_json)
     client = connect(url, settings)
-    app = build_app(url, settings, ["default"])
+    app = build_app(url, settings)
     app.conf.broker_transport_options.update(json.loads(transport_json))
     if kind == "beat":
-        run_beat(app, Path("beat-schedule"), Heartbeat(client, "beat", settings.heartbeat_ttl_seconds))
+        clock = RoundClock(app, client, settings, ["default"])
+        run_beat(app, clock, Heartbeat(client, "beat", settings.heartbeat_ttl_seconds))
         return 0
     register_train_round(
-        app, lambda domain, round_id, _force, progress: body(client, domain, round_id, progress)
+        app, lambda domain, round_id, _force, progress: body(client, domain, round_id, progress), client
     )
     return run_worker(app, Heartbeat(client, "worker", settings.heartbeat_ttl_seconds))
 

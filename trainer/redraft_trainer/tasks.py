@@ -20,4 +20,4 @@ def register(app: Celery, context: TrainContext) -> Task:
     ) -> Mapping[str, Any]:
         return run_round(context, domain, round_id, force=force, progress=progress).to_dict()
 
-    return register_train_round(app, run)
+    return register_train_round(app, run, context.client)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import pytest
 from celery.worker import state
 from redraft_queue.celery_app import (
-    QUEUE,
     TRAIN_ROUND,
-    beat_schedule,
     build_app,
     register_train_round,
     stopping,
 )
-from redraft_queue.errors import BadName
 from redraft_queue.settings import QueueSettings
 
-SETTINGS = QueueSettings(visibility_timeout_seconds=7200, schedule_seconds=60.0)
+SETTINGS = QueueSettings(visibility_timeout_seconds=7200)
 
 
 def test_the_three_visibility_timeouts_agree() -> None:
@@ -38,22 +35,6 @@ def test_the_task_has_its_explicit_name() -> None:
     assert task.name == TRAIN_ROUND == "redraft.train_round"
     assert TRAIN_ROUND in app.tasks
     assert TRAIN_ROUND not in build_app("redis://localhost:1", SETTINGS).tasks
-
-
-def test_beat_has_one_expiring_entry_per_domain() -> None:
-    entries = beat_schedule(["default", "law"], SETTINGS)
-    assert sorted(entries) == ["train-default", "train-law"]
-    assert entries["train-law"] == {
-        "task": TRAIN_ROUND,
-        "schedule": 60.0,
-        "kwargs": {"domain": "law"},
-        "options": {"queue": QUEUE, "expires": 60.0},
-    }
-    assert build_app("redis://localhost:1", SETTINGS, ["law"]).conf.beat_schedule == beat_schedule(
-        ["law"], SETTINGS
-    )
-    with pytest.raises(BadName):
-        beat_schedule(["a/b"], SETTINGS)
 
 
 @pytest.mark.parametrize(
