@@ -1,0 +1,119 @@
+"""Evidence of trials: what each serving worker has measured on each arm, and who may decide from it.
+
+A worker writes its sums as absolute values under a field of its own, so that writing twice adds nothing, and
+what a dead worker has measured stays. The evidence is the total over all fields.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+
+import redis
+
+from redraft_queue import keys
+from redraft_queue.connection import translated
+
+logger = logging.getLogger(__name__)
+
+_LIFE_SECONDS = 30 * 86_400
+"""After the last report; a trial that nobody reports to any more is forgotten."""
+_DECISION_SECONDS = 60.0
+"""Longest time that one worker may take to carry out a decision before another may try."""
+_RELEASE = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0
+"""
+
+Numbers = Mapping[str, float]
+
+
+class TrialStore:
+    """The trials of all domains in Redis. Safe to share between threads.
+
+    Every method raises StreamUnavailable where Redis isn't reached within its timeout, is full or refuses.
+    """
+
+    def __init__(self, client: redis.Redis, decision_seconds: float = _DECISION_SECONDS) -> None:
+        self._client = client
+        self._decision_seconds = decision_seconds
+        self._release = client.register_script(_RELEASE)
+
+    def report(self, domain: str, trial_id: str, worker_id: str, arms: Mapping[str, Numbers]) -> None:
+        """Put a worker's sums so far, by arm, in place of what it reported before."""
+        key = keys.trial(domain, trial_id)
+        fields: Any = {f"{worker_id} {arm}": json.dumps(dict(sums)) for arm, sums in arms.items()}
+        if not fields:
+            return
+        with translated(f"report on the trial {trial_id}"):
+            pipeline = self._client.pipeline(transaction=True)
+            pipeline.hset(key, mapping=fields)
+            pipeline.expire(key, _LIFE_SECONDS)
+            pipeline.execute()
+
+    def totals(self, domain: str, trial_id: str) -> dict[str, dict[str, float]]:
+        """The sums over all workers, by arm; empty where nothing was reported."""
+        with translated(f"read the trial {trial_id}"):
+            found = cast("dict[bytes, bytes]", self._client.hgetall(keys.trial(domain, trial_id)))
+        totals: dict[str, Counter[str]] = {}
+        for field, value in found.items():
+            arm = field.decode(errors="replace").rpartition(" ")[2]
+            totals.setdefault(arm, Counter()).update(_numbers(domain, trial_id, value))
+        return {arm: dict(sums) for arm, sums in totals.items()}
+
+    def drop(self, domain: str, trial_id: str) -> None:
+        """Forget a trial that is decided."""
+        with translated(f"drop the trial {trial_id}"):
+            self._client.delete(keys.trial(domain, trial_id))
+
+    def window(self, domain: str, watch: str) -> int:
+        """The number of a watch's present window, counted from 0."""
+        with translated(f"read the window of {watch}"):
+            found = cast("bytes | None", self._client.hget(keys.trial_window(domain), watch))
+        return int(found) if found is not None and found.isdigit() else 0
+
+    def open_window(self, domain: str, watch: str, number: int) -> None:
+        """Begin a new window of a watch. Windows of the domain's earlier watches are forgotten."""
+        key = keys.trial_window(domain)
+        with translated(f"open a window of {watch}"):
+            pipeline = self._client.pipeline(transaction=True)
+            pipeline.delete(key)
+            pipeline.hset(key, watch, str(number))
+            pipeline.expire(key, _LIFE_SECONDS)
+            pipeline.execute()
+
+    @contextmanager
+    def deciding(self, domain: str) -> Iterator[bool]:
+        """Whether this caller may decide on the domain's trial while the context lasts.
+
+        False where another one holds the lock; a holder that died gives it up after a minute. The token makes
+        the release by a late holder harmless (redis.io, "Distributed locks").
+        """
+        key, token = keys.trial_lock(domain), uuid.uuid4().hex.encode()
+        with translated(f"take the lock of the trial of domain {domain}"):
+            taken = self._client.set(key, token, nx=True, px=max(1, round(self._decision_seconds * 1000)))
+        try:
+            yield bool(taken)
+        finally:
+            if taken:
+                self._let_go(key, token)
+
+    def _let_go(self, key: str, token: bytes) -> None:
+        try:
+            self._release(keys=[key], args=[token])
+        except redis.RedisError as error:
+            logger.warning("the lock %s was not released (%s); it ends by itself", key, error)
+
+
+def _numbers(domain: str, trial_id: str, value: bytes) -> dict[str, float]:
+    """One worker's sums of one arm; nothing where they can't be read."""
+    try:
+        return {str(name): float(number) for name, number in json.loads(value).items()}
+    except (ValueError, TypeError, AttributeError):
+        logger.warning("the trial %s of domain %s holds a report that can't be read", trial_id, domain)
+        return {}
