@@ -1,7 +1,8 @@
-"""Simulated live traffic: requests are clusters, as real ones are, and those that run together share the load.
+"""Simulated live traffic: requests are clusters, and those that run together share the load.
 
-20 to 300 emitted tokens a request (log-normal, median about 80), a request's acceptance beta-distributed with a
-spread of about 14 points, K = 4, and a load that moves slowly by about 25 % and hits eight neighbours at once.
+20 to 300 emitted tokens a request (log-normal, median about 80), a request's acceptance beta-distributed with
+a spread of about 14 points, K = 4, and a load that moves slowly by about 25 % and hits eight neighbours at
+once.
 """
 
 from __future__ import annotations

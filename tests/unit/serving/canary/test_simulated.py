@@ -6,9 +6,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from redraft_serving.canary import sequential
+from redraft_serving.canary.moments import Moments
 from redraft_serving.canary.settings import CanarySettings
+from redraft_serving.canary.verdict import judge_watch
 
-from .simulation import End, canary, watch
+from .simulation import End, canary, requests, watch
 
 SETTINGS = CanarySettings()
 RUNS = 200
@@ -55,16 +58,10 @@ def test_one_five_points_better_is_promoted_soon() -> None:
     assert max(end.requests for end in ends) <= 7_000
 
 
-def test_an_interval_for_one_look_would_reject_equals() -> None:
+def test_an_interval_for_one_look_would_reject_equals(monkeypatch: pytest.MonkeyPatch) -> None:
     """The wrong variant: bounds for a fixed sample, looked at all the time, fail the first test's limit."""
-    from redraft_serving.canary import sequential
-
-    proper = sequential.radius
-    try:
-        sequential.radius = lambda variance, error_rate, margin: 2.576 * variance**0.5
-        ends = many(0.0, n=10_000, runs=100)
-    finally:
-        sequential.radius = proper
+    monkeypatch.setattr(sequential, "radius", lambda variance, *_: 2.576 * variance**0.5)
+    ends = many(0.0, n=10_000, runs=100)
     assert outcomes(ends)["reject"] > ALLOWED
 
 
@@ -108,11 +105,6 @@ def test_drift_that_hits_both_arms_rolls_nothing_back(gain: float) -> None:
 
 def test_a_watch_without_a_control_arm_would_roll_back() -> None:
     """The wrong variant: the champion against what the version before did earlier, through the same drift."""
-    from redraft_serving.canary.moments import Moments
-    from redraft_serving.canary.verdict import judge_watch
-
-    from .simulation import requests
-
     rng = np.random.default_rng(0)
     earlier = Moments(*requests(rng, steady(0.65, 2_000), steady(1.0, 2_000)).sum(0))
     later = Moments(*requests(rng, steady(0.50, 2_000), steady(1.0, 2_000)).sum(0))
