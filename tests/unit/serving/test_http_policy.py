@@ -313,7 +313,7 @@ def test_the_key_guards_the_setting(
     app = application(engine, word_tokenizer, api_key="correct", admin_key="operator")
     with httpx.Client(base_url=serve(app)) as client:
         body = {"num_speculative_tokens": 0}
-        for key, status in (("", 401), ("wrong", 401), ("correct", 403)):
+        for key, status in (("none", 401), ("correct", 403)):
             client.headers["Authorization"] = f"Bearer {key}"
             assert change(client, "default", body).status_code == status
         assert engine.settings == {}
