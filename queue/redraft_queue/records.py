@@ -21,15 +21,19 @@ from redraft_queue.errors import UnreadableSample
 __all__ = [
     "BASE",
     "OUTCOMES",
+    "READABLE",
     "SCHEMA",
     "Sample",
     "Sampling",
     "UnreadableSample",
     "bytes_to_ids",
     "ids_to_bytes",
+    "user_hash",
 ]
 
-SCHEMA = 1
+SCHEMA = 2
+"""2 added `user`. Workers that read are to be updated before those that write."""
+READABLE = (1, 2)
 OUTCOMES = ("accepted", "corrected", "bonus", "plain")
 HOTTEST = 1e6
 """Highest temperature that is believed; a law at 1e39 is no number in float32."""
@@ -39,6 +43,15 @@ BASE = "base"
 
 bytes_to_ids = wire.bytes_to_ids
 ids_to_bytes = wire.ids_to_bytes
+
+
+def user_hash(name: str) -> str:
+    """What a sample keeps of a client's name for its user: 16 bytes of BLAKE2b in hex, equal everywhere.
+
+    It finds a user's samples again without their name standing in every entry. It is no secret: whoever has a
+    list of names can hash them too.
+    """
+    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +114,8 @@ class Sample:
     rounds: int = 0
     proposed: int = 0
     tested: int = 0
+    user: str | None = None
+    """`user_hash` of whose request it was; None where nobody told."""
     schema: int = SCHEMA
 
     @property
@@ -125,7 +140,11 @@ class Sample:
 
     def pack(self) -> bytes:
         """The msgpack map that goes into the stream. Raises ValueError for an id outside int32."""
-        document = {item.name: getattr(self, item.name) for item in fields(self)}
+        # First what an entry is looked for by: of one that can't be read, only the start may be kept.
+        document: dict[str, Any] = {"request_id": self.request_id, "user": self.user}
+        document |= {item.name: getattr(self, item.name) for item in fields(self)}
+        if self.user is None:
+            del document["user"]
         for name in ("prompt_ids", "output_ids", "drafted_id"):
             document[name] = ids_to_bytes(document[name])
         document["outcome"] = bytes(OUTCOMES.index(name) for name in self.outcome)
@@ -154,10 +173,9 @@ def _document(data: bytes) -> Mapping[str, Any]:
         ) from error
     if not isinstance(document, dict):
         raise UnreadableSample(f"the entry is a msgpack {type(document).__name__}, not a map")
-    if document.get("schema") != SCHEMA:
-        raise UnreadableSample(
-            f"schema {document.get('schema')!r:.40} is not {SCHEMA}, which this version reads"
-        )
+    schema = document.get("schema")
+    if type(schema) is not int or schema not in READABLE:  # True equals 1
+        raise UnreadableSample(f"schema {schema!r:.40} is none of {READABLE}, which this version reads")
     return document
 
 
@@ -206,6 +224,7 @@ def _build(read: wire.Reader) -> Sample:
         rounds=read.count("rounds", 0),
         proposed=read.count("proposed", 0),
         tested=read.count("tested", 0),
+        user=read.optional_text("user"),
     )
 
 

@@ -103,6 +103,10 @@ class Reader:
             raise self._wrong(name, value, "a string")
         return value
 
+    def optional_text(self, name: str) -> str | None:
+        """A string; None where it is missing, nil or empty."""
+        return (self.text(name) or None) if self._document.get(name) is not None else None
+
     def count(self, name: str, default: int | None = None) -> int:
         """An integer of at least 0; required where it has no default."""
         value = self._value(name, default)

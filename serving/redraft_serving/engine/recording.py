@@ -78,6 +78,7 @@ def sample_of(
         tail_mass=_little_endian(torch.tensor([token.tail_mass for token in tokens], dtype=torch.float16)),
         top_k_logged=ids.shape[1],
         sampling=_sampling(row),
+        user=row.request.user,
         draft_version=tuple((version, int(rounds)) for version, rounds in row.versions),
         outcome=tuple(_outcome(row, token) for token in tokens),
         drafted_id=tuple(token.drafted_id if _outcome(row, token) == "corrected" else -1 for token in tokens),

@@ -12,7 +12,15 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
-from redraft_queue.records import OUTCOMES, Sample, Sampling, UnreadableSample, bytes_to_ids, ids_to_bytes
+from redraft_queue.records import (
+    OUTCOMES,
+    Sample,
+    Sampling,
+    UnreadableSample,
+    bytes_to_ids,
+    ids_to_bytes,
+    user_hash,
+)
 
 MakeSample = Callable[..., Sample]
 
@@ -52,7 +60,7 @@ def test_a_sample_survives_the_wire(make_sample: MakeSample) -> None:
 
 def test_the_wire_is_little_endian_and_views_as_arrays(make_sample: MakeSample) -> None:
     document = msgpack.unpackb(full(make_sample).pack())
-    assert document["schema"] == 1
+    assert document["schema"] == 2
     assert document["prompt_ids"] == struct.pack("<3i", 1, 2, 7)
     assert document["outcome"] == bytes([0, 1, 2, 3])
     assert document["draft_version"] == [["base", 3], [12, 1]]
@@ -83,6 +91,29 @@ def test_what_another_engine_need_not_tell(make_sample: MakeSample) -> None:
     assert sample.accepted == 0
 
 
+def test_an_entry_of_the_schema_before_has_no_user(make_sample: MakeSample) -> None:
+    whole = make_sample(user=user_hash("ann"))
+    assert Sample.unpack(whole.pack()).user == whole.user
+    older = Sample.unpack(altered(whole, schema=1, user=...))
+    assert older == make_sample()
+    assert older.user is None
+    assert Sample.unpack(altered(whole, user=None)).user is None
+    assert "user" not in msgpack.unpackb(make_sample().pack())
+    with pytest.raises(UnreadableSample, match="user is a int"):
+        Sample.unpack(altered(whole, user=5))
+
+
+def test_what_an_entry_is_looked_for_by_stands_first(make_sample: MakeSample) -> None:
+    """Of an entry that can't be read, the dead letters keep the start alone."""
+    assert list(msgpack.unpackb(make_sample(user="u").pack()))[:2] == ["request_id", "user"]
+
+
+def test_a_users_hash_is_the_same_everywhere() -> None:
+    assert user_hash("ann") == "d8963d899008cf8c05369be7b9042715"
+    assert user_hash("ann") != user_hash("Ann")
+    assert len(user_hash("\ud800")) == 32  # what JSON can say and UTF-8 can't
+
+
 def test_unknown_keys_of_the_same_schema_are_ignored(make_sample: MakeSample) -> None:
     assert Sample.unpack(altered(make_sample(), newer_field=[1, {"a": 2}])) == make_sample()
 
@@ -90,7 +121,9 @@ def test_unknown_keys_of_the_same_schema_are_ignored(make_sample: MakeSample) ->
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"schema": 2}, "schema 2 is not 1"),
+        ({"schema": 3}, "schema 3 is none of"),
+        ({"schema": True}, "schema True is none of"),
+        ({"schema": [1]}, "is none of"),
         ({"schema": ...}, "schema None"),
         ({"request_id": ...}, "request_id is missing"),
         ({"request_id": 5}, "request_id is a int"),
