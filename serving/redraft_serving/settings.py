@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from redraft_queue.keys import check_name
 
 from redraft_serving.access import ApiKeys, Secret
+from redraft_serving.canary.settings import CanarySettings
 from redraft_serving.policy.settings import PolicySettings
 
 MOST_TOKENS = 64
@@ -134,11 +135,26 @@ class ServingSettings(BaseModel):
         ge=1,
         description="Domains that one worker serves; further names get 400, so that no header grows it.",
     )
+    acceptance_short_tokens: float = Field(
+        default=1_000.0,
+        gt=0,
+        description="Half-life, in tested tokens, of the short moving average of live acceptance.",
+    )
+    acceptance_long_tokens: float = Field(
+        default=20_000.0,
+        gt=0,
+        description="Half-life of the long one; what falls in the short one alone has happened lately.",
+    )
     capture_top_k: int = Field(default=32, ge=1, description="Entries of the target's law kept per position.")
     capture_buffer: int = Field(
         default=1024, ge=1, description="Samples held while Redis is away; then dropped."
     )
     policy: PolicySettings = Field(default_factory=PolicySettings)
+    canary: CanarySettings = Field(default_factory=CanarySettings)
+    adopt_default: bool = Field(
+        default=True,
+        description="A domain without a draft of its own begins with the default domain's champion.",
+    )
     drain_seconds: float = Field(
         default=20.0, ge=0, description="Seconds that a stop waits for running requests."
     )
