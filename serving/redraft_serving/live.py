@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import lt
 
 from redraft_serving.engine.interface import CHAMPION, DraftStatistics
 
@@ -45,9 +46,7 @@ class _Domain:
     def look(self, draft: DraftStatistics) -> None:
         now = (draft.rounds, draft.tested, draft.accepted)
         # A version's counters begin anew when it comes to serve, also where it has served before.
-        anew = draft.version != self.version or any(
-            new < old for new, old in zip(now, self.seen, strict=True)
-        )
+        anew = draft.version != self.version or any(map(lt, now, self.seen))
         _, tested_before, accepted_before = (0, 0, 0) if anew else self.seen
         self.version, self.seen = draft.version, now
         tested, accepted = draft.tested - tested_before, draft.accepted - accepted_before
@@ -76,8 +75,8 @@ class LiveAcceptance:
                     self._domain(draft.domain).look(draft)
 
     def view(self) -> dict[str, Rates]:
-        """Domain -> {"short": rate, "long": rate, "tested": n}, of domains with tested tokens: the heartbeat's
-        "acceptance".
+        """Domain -> {"short": rate, "long": rate, "tested": n}, where there are tested tokens: "acceptance" of
+        the heartbeat's details.
         """
         with self._lock:
             return {
