@@ -8,7 +8,9 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from redraft_serving.engine.interface import Engine
-from redraft_serving.http import generate, service, speculation
+from redraft_serving.http import actions as action_routes
+from redraft_serving.http import dashboard, generate, service, speculation
+from redraft_serving.http import overview as overview_routes
 from redraft_serving.http.context import Context
 from redraft_serving.http.domains import Domains
 from redraft_serving.http.errors import install_error_handlers
@@ -22,6 +24,7 @@ from redraft_serving.http.policies import Policies
 from redraft_serving.http.prompts import PromptReader
 from redraft_serving.http.request_log import RequestLogMiddleware
 from redraft_serving.http.served import ServedModel
+from redraft_serving.overview import Overview
 from redraft_serving.settings import ServingSettings
 
 
@@ -31,6 +34,7 @@ def build_app(
     settings: ServingSettings,
     domains: Domains,
     counters: LoopCounters | None = None,
+    overview: Overview | None = None,
     trials: Any = None,
     actions: Any = None,
 ) -> FastAPI:
@@ -40,6 +44,7 @@ def build_app(
     """
     registry = CollectorRegistry()
     prompts = PromptReader(model, settings.max_prompt_tokens)
+    seen = overview or Overview(engine)
     app = FastAPI(title="redraft")
     app.state.context = Context(
         engine=engine,
@@ -48,15 +53,20 @@ def build_app(
         domains=domains,
         prompts=prompts,
         texts=TokenTexts(prompts.tokenizer),
-        latencies=Latencies(registry, model.name),
+        latencies=Latencies(registry, model.name, seen.times),
         policies=Policies(engine),
+        overview=seen,
         trials=trials,
         actions=actions,
     )
-    registry.register(EngineCollector(engine, model.name, domains, counters or LoopCounters()))
+    app.state.loop_counters = counters or LoopCounters()
+    registry.register(EngineCollector(engine, model.name, domains, app.state.loop_counters, seen))
     app.include_router(generate.router)
     app.include_router(service.router)
     app.include_router(speculation.router)
+    app.include_router(action_routes.router)
+    app.include_router(overview_routes.router)
+    app.include_router(dashboard.router)
     install_metrics(app, registry)
     install_error_handlers(app)
     app.add_middleware(KeyMiddleware, keyring=Keyring(settings))

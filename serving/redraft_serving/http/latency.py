@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from redraft_serving.engine.interface import RequestStatistics
 from redraft_serving.http.generation import Generation, Output
+from redraft_serving.overview.times import DecodeTimes
 
 _FIRST_TOKEN = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 10, 20, 40, 80)
 _INTER_TOKEN = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2.5, 5, 10)
@@ -21,7 +22,11 @@ class Latencies:
     What a client waits for is measured where its answer leaves; the phases of a choice by the engine.
     """
 
-    def __init__(self, registry: CollectorRegistry, model_name: str) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, model_name: str, times: DecodeTimes | None = None
+    ) -> None:
+        self._times = times if times is not None else DecodeTimes()
+
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
             made = Histogram(
                 f"vllm:{name}_seconds", text, ["model_name", "engine"], registry=registry, buckets=buckets
@@ -49,6 +54,7 @@ class Latencies:
             self._count_gaps(output)
             if output.statistics is not None and output.finish_reason in ("stop", "length"):
                 self._count_phases(output.statistics)
+                self._times.add(generation.requests[0].domain, output.statistics)
 
     def _count_gaps(self, output: Output) -> None:
         for gap in output.gaps:

@@ -11,12 +11,14 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
-from redraft_serving.engine.interface import Engine, EngineStatistics
+from redraft_serving.engine.interface import CHAMPION, Engine, EngineStatistics
 from redraft_serving.http.domains import Domains
 from redraft_serving.http.drafts import known_drafts
 from redraft_serving.http.families import counter, gauge
+from redraft_serving.http.metrics_loop import loop_families
 from redraft_serving.http.metrics_memory import memory_families
-from redraft_serving.http.metrics_policy import policy_families
+from redraft_serving.http.metrics_policy import count_families, policy_families
+from redraft_serving.overview import Overview
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,14 @@ class LoopCounters:
 class EngineCollector(Collector):
     """Reads the engine when scraped, so that a counter can never fall behind or be counted twice."""
 
-    def __init__(self, engine: Engine, model_name: str, domains: Domains, loop: LoopCounters) -> None:
+    def __init__(
+        self, engine: Engine, model_name: str, domains: Domains, loop: LoopCounters, overview: Overview
+    ) -> None:
         self._engine = engine
         self._domains = domains
         self._labels = {"model_name": model_name, "engine": "0"}
         self._loop = loop
+        self._overview = overview
 
     def collect(self) -> Iterator[Metric]:
         """All families, from one snapshot."""
@@ -49,6 +54,7 @@ class EngineCollector(Collector):
         yield from self._drafts(found)
         yield from memory_families(found.memory)
         yield from self._training_loop()
+        yield from loop_families(self._overview, self._domains.names())
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: prometheus-client would scrape the engine at registration otherwise."""
@@ -95,6 +101,8 @@ class EngineCollector(Collector):
 
     def _drafts(self, found: EngineStatistics) -> Iterator[Metric]:
         drafts = known_drafts(found, self._engine, self._domains)
+        yield from count_families(drafts)
+        drafts = [draft for draft in drafts if draft.arm == CHAMPION]
         versions = [
             ({"domain": draft.domain}, draft.version if isinstance(draft.version, int) else 0)
             for draft in drafts

@@ -50,9 +50,9 @@ _COUNTERS: dict[str, tuple[str, Callable[[PolicyReport], int]]] = {
 
 
 def policy_families(drafts: Sequence[DraftStatistics]) -> Iterator[Metric]:
-    """State, acceptance and gain of every domain, then the numbers behind them."""
+    """State, acceptance and gain of every domain, then the numbers behind them. One draft of each domain."""
     yield from _states(drafts)
-    yield from _counts(drafts)
+    yield _rate(drafts)
     reports = [(draft.domain, draft.policy) for draft in drafts if draft.policy is not None]
     yield _positions(reports)
     for name, (text, value) in _GAUGES.items():
@@ -74,18 +74,23 @@ def _speculates(draft: DraftStatistics) -> bool:
     return draft.state != "off" and not fixed_at_none
 
 
-def _counts(drafts: Sequence[DraftStatistics]) -> Iterator[Metric]:
-    """By version: a swap begins a new series, in place of a counter that falls."""
-    versions = [(draft, {"domain": draft.domain, "version": str(draft.version)}) for draft in drafts]
+def count_families(drafts: Sequence[DraftStatistics]) -> Iterator[Metric]:
+    """Of every arm by version: a swap begins a new series, in place of a counter that falls."""
+    versions = [
+        (draft, {"domain": draft.domain, "version": str(draft.version), "arm": draft.arm}) for draft in drafts
+    ]
     tested = [(labels, draft.tested) for draft, labels in versions]
     yield counter("redraft_draft_tested_tokens", "Compared tokens of the serving draft.", tested)
     accepted = [(labels, draft.accepted) for draft, labels in versions]
     yield counter("redraft_draft_accepted_tokens", "Accepted tokens of the serving draft.", accepted)
+
+
+def _rate(drafts: Sequence[DraftStatistics]) -> Metric:
     rates = [
         ({"domain": draft.domain}, draft.accepted / draft.tested if draft.tested else None)
         for draft in drafts
     ]
-    yield gauge("redraft_acceptance_rate", "Accepted over tested, since the draft serves.", rates)
+    return gauge("redraft_acceptance_rate", "Accepted over tested, since the draft serves.", rates)
 
 
 def _positions(reports: Sequence[tuple[str, PolicyReport]]) -> Metric:

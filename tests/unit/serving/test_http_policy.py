@@ -133,9 +133,10 @@ def test_acceptance_and_gain_stand_side_by_side(client: httpx.Client) -> None:
         "redraft_policy_probes_total": 7,
         "redraft_policy_baselines_total": 11,
         "redraft_draft_version": 4,
+        "redraft_rollbacks_total": 0,
     }
     assert of_domain(series, "law") == expected
-    version = (("domain", "law"), ("version", "4"))
+    version = (("arm", "champion"), ("domain", "law"), ("version", "4"))
     assert series["redraft_draft_tested_tokens_total", version] == 20
     assert series["redraft_draft_accepted_tokens_total", version] == 15
 
@@ -156,6 +157,7 @@ def test_a_domain_without_data_has_a_state_but_no_rates(client: httpx.Client) ->
         "redraft_speculation_state": 1,
         "redraft_num_speculative_tokens": 3,
         "redraft_draft_version": 0,
+        "redraft_rollbacks_total": 0,
     }
 
 
