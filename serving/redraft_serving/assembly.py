@@ -31,6 +31,7 @@ from redraft_serving.http.domains import Domains
 from redraft_serving.http.metrics import LoopCounters
 from redraft_serving.http.served import ServedModel
 from redraft_serving.loss import LossMeter
+from redraft_serving.overview import Overview
 from redraft_serving.settings import ServingSettings
 from redraft_serving.swap import SwapWatcher
 
@@ -102,7 +103,8 @@ class _Assembly:
         )
         if self.client is not None and watcher is not None:
             self._listen(self.client, watcher)
-        return build_app(engine, served_model(self.pair, serving), serving, self.domains, counters)
+        model, overview = served_model(self.pair, serving), self._overview(engine)
+        return build_app(engine, model, serving, self.domains, counters, overview)
 
     def _capture(self) -> Capture:
         stream = self.stream
@@ -150,6 +152,20 @@ class _Assembly:
 
         seconds = self.config.queue.heartbeat_ttl_seconds
         self.cleanup.enter_context(Heartbeat(client, "serving", seconds, details))
+
+    def _overview(self, engine: LocalEngine) -> Overview:
+        """What the dashboard and /metrics tell of the loop, gathered off the request path."""
+        overview = Overview(
+            engine,
+            self.registry,
+            self.stream,
+            self.client,
+            self.domains.names,
+            settings=self.config.queue,
+        )
+        overview.start()
+        self.cleanup.callback(overview.stop)
+        return overview
 
     def _losses(self) -> Callable[[], Mapping[str, int]]:
         """Count what is trimmed unseen, where both the stream and its cursors can be read."""
