@@ -1,4 +1,4 @@
-"""The training process of one round: `accelerate launch -m redraft_trainer.child --spec FOLDER/spec.json`.
+"""The training process of one round, started by `redraft_trainer.launch` with `--spec FOLDER/spec.json`.
 
 1 load the pristine base draft   2 distil   3 write the candidate   4 measure champion and candidate as they
 are served 5 result.json, written last
@@ -13,12 +13,11 @@ import json
 import logging
 import os
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
-NICENESS = 10
-"""Serving on the same machine comes first."""
+from redraft_trainer.failures import told
+from redraft_trainer.orders import Orders, Teller, peak_mb
 
 
 def main() -> None:
@@ -26,30 +25,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The training process of one round; started by the trainer.")
     parser.add_argument("--spec", type=Path, required=True)
     folder: Path = parser.parse_args().spec.parent
-    threading.Thread(target=_end_with_parent, daemon=True, name="parent-watch").start()
-    os.nice(NICENESS)
-    spec = json.loads((folder / "spec.json").read_text())
+    orders = Orders()
+    orders.follow()
+    teller = Teller(write_event, orders)
 
     try:
+        # A broken file is a failure of the round like any other.
+        spec = json.loads((folder / "spec.json").read_text())
         from redraft_trainer.training import train
 
-        result = train(folder, spec, tell)
+        result = train(folder, spec, teller)
+        if result is not None:
+            training = result["training_seconds"] - teller.paused["train"]
+            write_result(folder, {**result, **teller.facts(), "training_seconds": round(training, 3)})
     except Exception as error:  # the worker has to learn of every failure, whatever it is
         logging.exception("the training failed")
-        write_result(folder, _failure(error))
+        kind, sentence = told(error, peak_mb())
+        write_result(folder, {"error": sentence, "kind": kind})
         sys.exit(1)
-    if result is not None:
-        write_result(folder, result)
 
 
-def _failure(error: Exception) -> dict[str, Any]:
-    """The failure in one sentence; errors of ours are sentences already."""
-    ours = type(error).__module__.startswith("redraft_")
-    return {"error": str(error) if ours else f"{type(error).__name__}: {error}", "kind": type(error).__name__}
-
-
-def tell(event: dict[str, Any]) -> None:
-    """One progress event on standard output."""
+def write_event(event: dict[str, Any]) -> None:
+    """One event as a line on standard output."""
     from redraft_trainer.process import EVENT_PREFIX
 
     sys.stdout.write(f"{EVENT_PREFIX}{json.dumps(event)}\n")
@@ -61,13 +58,6 @@ def write_result(folder: Path, result: dict[str, Any]) -> None:
     unfinished = folder / f"result.json.{os.getpid()}"
     unfinished.write_text(json.dumps(result))
     os.replace(unfinished, folder / "result.json")
-
-
-def _end_with_parent() -> None:
-    """Standard input is a pipe that nobody writes to; it ends when the worker does, however it dies."""
-    while os.read(0, 1024):
-        pass
-    os._exit(3)
 
 
 if __name__ == "__main__":

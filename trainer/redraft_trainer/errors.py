@@ -3,6 +3,8 @@
 RoundFailed
 ├── Diverged        a loss, a gradient or a weight is not finite, or the training runs away
 ├── ChildFailed     the training process ended with an error
+│   └── OutOfMemory it could not get the memory that it needs
+├── DiskFull        the round's files have no room
 ├── RoundTimeout    the round took longer than its limit
 ├── LockLost        another worker may run this domain now
 └── NoUsableSamples nothing in the range can be learned from
@@ -21,6 +23,14 @@ class Diverged(RoundFailed):
 
 class ChildFailed(RoundFailed):
     """The training process ended without a result."""
+
+
+class OutOfMemory(ChildFailed):
+    """The training process could not get the memory that it needs, or was ended for what it held."""
+
+
+class DiskFull(RoundFailed):
+    """The disk of the round's folder is full, or a quota is used up."""
 
 
 class RoundTimeout(RoundFailed):

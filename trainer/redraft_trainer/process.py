@@ -2,6 +2,7 @@
 
 Training has a process of its own: its memory, precision, CUDA context and crashes end with it. It writes
 one JSON object per line to standard output; whatever else it or its libraries print goes to a log file.
+Over its standard input it hears whether it may go on or has to make room for serving.
 """
 
 from __future__ import annotations
@@ -9,25 +10,41 @@ from __future__ import annotations
 import json
 import os
 import queue
+import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from redraft_trainer.context import Progress
-from redraft_trainer.errors import ChildFailed, Diverged, NoUsableSamples, RoundFailed, RoundTimeout
+from redraft_trainer.errors import (
+    ChildFailed,
+    DiskFull,
+    Diverged,
+    NoUsableSamples,
+    OutOfMemory,
+    RoundFailed,
+    RoundTimeout,
+)
+from redraft_trainer.failures import DISK_ADVICE, MEMORY_ADVICE
+from redraft_trainer.launch import BY_SIGNAL, LOG_FILE, RESULT_FILE, SPEC_FILE, launch_command, threads
+from redraft_trainer.orders import GO, WAIT
+from redraft_trainer.room import Room
 from redraft_trainer.settings import TrainerSettings
 
-SPEC_FILE, RESULT_FILE, LOG_FILE, LAUNCH_FILE = "spec.json", "result.json", "child.log", "accelerate.yaml"
+__all__ = ["LOG_FILE", "SPEC_FILE", "run_child", "threads"]
 EVENT_PREFIX = "redraft-event "
 POLL_SECONDS = 0.5
 GRACE_SECONDS = 5.0
-_KINDS: dict[str, type[RoundFailed]] = {"Diverged": Diverged, "NoUsableSamples": NoUsableSamples}
+NO_ROOM_BYTES = 64 << 10
+"""Less than this on a disk, and not even an error's text may have found room there."""
+_KINDS: dict[str, type[RoundFailed]] = {
+    kind.__name__: kind for kind in (Diverged, NoUsableSamples, OutOfMemory, DiskFull)
+}
 
 
 def run_child(
@@ -38,64 +55,39 @@ def run_child(
     progress: Progress,
     check: Callable[[], None],
     limit_seconds: float,
+    room: Room | None = None,
 ) -> dict[str, Any]:
     """Train and measure as `folder`/spec.json says; answers what the process wrote into result.json.
 
     `check` and `progress`, this one with the last event where there is no new one, are called about twice a
-    second and may raise to end the training. Raises
-    Diverged, ChildFailed with the last lines of the log, or RoundTimeout. The process is gone when this
-    returns or raises.
+    second and may raise to end the training. `room` says whether it may go on; what it waits is added to
+    the limit. Raises Diverged, OutOfMemory, DiskFull, ChildFailed with the last lines of the log, or
+    RoundTimeout. The process is gone when this returns or raises.
     """
     (folder / RESULT_FILE).unlink(missing_ok=True)
-    deadline = time.monotonic() + limit_seconds
-    with (folder / LOG_FILE).open("ab") as log, _running(_command(folder, settings, device), log) as process:
-        for event in _events(process, log, deadline, limit_seconds, check):
-            progress(event)
+    last: dict[str, Any] = {"stage": "start"}
+    with (
+        (folder / LOG_FILE).open("ab", buffering=0) as log,
+        _running(launch_command(folder, settings, device), log) as process,
+    ):
+        lines = _lines(process, log)
+        limit = _Limit(limit_seconds, room)
+        orders = _Orders(process, room)
+        while True:
+            check()
+            limit.check()
+            orders.give(paused=bool(last.get("paused")))
+            try:
+                event = lines.get(timeout=POLL_SECONDS)
+            except queue.Empty:
+                # A callback that wants to end the round must not wait until a model is loaded.
+                event = last
+            if event is None:
+                break
+            last = event
+            progress(last)
         code = process.wait()
-    return _result(folder, code)
-
-
-def _command(folder: Path, settings: TrainerSettings, device: str) -> list[str]:
-    """`accelerate launch` with a configuration of its own, so that a user's default one has no say."""
-    on_cpu = _is_cpu(device)
-    # One process on a CPU: accelerate starts several there through MPI only.
-    processes = 1 if on_cpu else settings.num_processes
-    launch = {
-        "compute_environment": "LOCAL_MACHINE",
-        "debug": False,
-        "distributed_type": "MULTI_GPU" if processes > 1 else "NO",
-        "gpu_ids": device.partition(":")[2] or "all",
-        "machine_rank": 0,
-        "mixed_precision": "no",
-        "num_machines": 1,
-        "num_processes": processes,
-        "use_cpu": on_cpu,
-    }
-    # JSON is YAML too. The training process sets its precision itself: fp16 means something else on a CPU.
-    (folder / LAUNCH_FILE).write_text(json.dumps(launch, indent=2))
-    options = [
-        "--config_file",
-        str(folder / LAUNCH_FILE),
-        "--num_cpu_threads_per_process",
-        str(threads(settings)),
-    ]
-    # Quiet: a training that fails is told once, by itself, and not by the launcher's traceback as well.
-    module = ["--quiet", "--module", "redraft_trainer.child", "--spec", str(folder / SPEC_FILE)]
-    return [sys.executable, "-m", "accelerate.commands.launch", *options, *module]
-
-
-def _is_cpu(device: str) -> bool:
-    if device != "auto":
-        return device == "cpu"
-    import torch
-
-    return not torch.cuda.is_available()
-
-
-def threads(settings: TrainerSettings) -> int:
-    """CPU threads of the training process: as set, as OMP_NUM_THREADS says, or one per core."""
-    wanted = settings.num_threads or int(os.environ.get("OMP_NUM_THREADS", "0") or 0)
-    return wanted or len(os.sched_getaffinity(0))
+    return _result(folder, code, last)
 
 
 @contextmanager
@@ -111,7 +103,8 @@ def _running(command: list[str], log: IO[bytes]) -> Iterator[subprocess.Popen[st
         _end(process)
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
-                pipe.close()
+                with suppress(OSError):  # an order that nobody read
+                    pipe.close()
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -127,56 +120,87 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-def _events(
-    process: subprocess.Popen[str],
-    log: IO[bytes],
-    deadline: float,
-    limit_seconds: float,
-    check: Callable[[], None],
-) -> Iterator[dict[str, Any]]:
-    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    threading.Thread(target=_pump, args=(process, lines), daemon=True, name="training-output").start()
-    last: dict[str, Any] = {"stage": "start"}
-    while True:
-        check()
-        if time.monotonic() > deadline:
-            raise RoundTimeout(
-                f"the training took more than {limit_seconds:.0f} s; "
-                "lower max_steps or raise round_time_limit_seconds"
-            )
-        try:
-            line = lines.get(timeout=POLL_SECONDS)
-        except queue.Empty:
-            # A callback that wants to end the round must not wait until a model is loaded.
-            yield last
-            continue
-        if line is None:
+class _Limit:
+    """The time that the training may take, the waiting for serving left out."""
+
+    def __init__(self, seconds: float, room: Room | None) -> None:
+        self._seconds, self._room = seconds, room
+        self._deadline = time.monotonic() + seconds
+
+    def check(self) -> None:
+        """Raise RoundTimeout past the limit."""
+        paused = self._room.paused_seconds if self._room is not None else 0.0
+        if time.monotonic() <= self._deadline + paused:
             return
-        if line.startswith(EVENT_PREFIX):
-            last = json.loads(line.removeprefix(EVENT_PREFIX))
-            yield last
-        else:
-            log.write(line.encode(errors="replace"))
+        waited = f" beside {paused:.0f} s of waiting for serving" if paused else ""
+        raise RoundTimeout(
+            f"the training took more than {self._seconds:.0f} s{waited}; "
+            "lower max_steps or raise round_time_limit_seconds"
+        )
 
 
-def _pump(process: subprocess.Popen[str], lines: queue.SimpleQueue[str | None]) -> None:
-    try:
-        for line in process.stdout or ():
-            lines.put(line)
-    except ValueError:
-        # Closed under us: the round has ended.
-        pass
-    lines.put(None)
+class _Orders:
+    """Tells the training process when it has to wait and when it may go on."""
+
+    def __init__(self, process: subprocess.Popen[str], room: Room | None) -> None:
+        self._process, self._room = process, room
+        self._said = GO
+
+    def give(self, paused: bool) -> None:
+        """Ask whether there is room, and pass the answer on where it has changed."""
+        if self._room is None or self._process.stdin is None:
+            return
+        word = GO if self._room.may_run(paused) else WAIT
+        if word != self._said:
+            self._said = word
+            with suppress(OSError):  # it has ended; its last words are read below
+                self._process.stdin.write(f"{word}\n")
+                self._process.stdin.flush()
 
 
-def _result(folder: Path, code: int) -> dict[str, Any]:
+def _lines(process: subprocess.Popen[str], log: IO[bytes]) -> queue.SimpleQueue[dict[str, Any] | None]:
+    """The process's events as they come, then None; what is no event goes to the log."""
+    events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+
+    def pump() -> None:
+        with suppress(ValueError):  # closed under us, as the round has ended
+            for line in process.stdout or ():
+                if line.startswith(EVENT_PREFIX):
+                    events.put(json.loads(line.removeprefix(EVENT_PREFIX)))
+                    continue
+                with suppress(OSError):  # the disk is full; to stop reading would stop the process too
+                    log.write(line.encode(errors="replace"))
+        events.put(None)
+
+    threading.Thread(target=pump, daemon=True, name="training-output").start()
+    return events
+
+
+def _result(folder: Path, code: int, last: dict[str, Any]) -> dict[str, Any]:
     path = folder / RESULT_FILE
     result: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
     if "error" in result:
         raise _KINDS.get(result["kind"], ChildFailed)(result["error"])
-    if code != 0 or not result:
-        raise ChildFailed(f"the training process ended with code {code} and no result: {_last_words(folder)}")
-    return result
+    if code == 0 and result:
+        return result
+    if shutil.disk_usage(folder).free < NO_ROOM_BYTES:
+        raise DiskFull(f"the disk of {folder.parent} is full: {DISK_ADVICE}")
+    number = -code if code < 0 else code - BY_SIGNAL
+    if number > 0:
+        raise _ended_by(number, last, folder)
+    raise ChildFailed(f"the training process ended with code {code} and no result: {_last_words(folder)}")
+
+
+def _ended_by(number: int, last: dict[str, Any], folder: Path) -> ChildFailed:
+    where = f"stage {last['stage']}" + (f", step {last['step']}" if "step" in last else "")
+    held = f" and {last['peak_mb']} MB at its peak" if "peak_mb" in last else ""
+    told = f"the training process was ended by signal {number} in {where}{held}"
+    if number == signal.SIGKILL:
+        return OutOfMemory(
+            f"{told}; likely out of memory, unless somebody killed it: {MEMORY_ADVICE} "
+            f"(last words: {_last_words(folder)})"
+        )
+    return ChildFailed(f"{told}: {_last_words(folder)}")
 
 
 def _last_words(folder: Path, most: int = 400) -> str:

@@ -24,6 +24,7 @@ from redraft_models.errors import AdapterRejected
 from redraft_models.registry import VersionInfo
 from redraft_queue.errors import StreamUnavailable
 from redraft_queue.events import ChampionMoved, publish_champion
+from redraft_queue.load import serving_load
 from redraft_queue.lock import RoundLock
 from redraft_queue.stream import SampleStream
 
@@ -35,6 +36,7 @@ from redraft_trainer.identity import Identity, identify
 from redraft_trainer.plan import Collected, Plan, collect, load_plan, make_plan, save_plan
 from redraft_trainer.process import SPEC_FILE, run_child, threads
 from redraft_trainer.reports import MeasureReport
+from redraft_trainer.room import Room
 
 logger = logging.getLogger(__name__)
 
@@ -183,10 +185,11 @@ class _Round:
         return run_child(
             self.folder,
             self.context.trainer,
-            device=self.context.models.device,
+            device=self.context.trainer.device or self.context.models.device,
             progress=self.progress,
             check=self._check_lock,
             limit_seconds=self._seconds_left(),
+            room=Room(self.context.trainer, lambda: serving_load(self.context.client)),
         )
 
     def _seconds_left(self) -> float:

@@ -4,12 +4,14 @@ down.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Loss = Literal["forward_kl", "reverse_kl", "jsd", "total_variation", "cross_entropy"]
 Precision = Literal["no", "bf16", "fp16"]
+Priority = Literal["idle", "low"]
+NEVER, IDLE = "never", "idle"
 
 
 class TrainerSettings(BaseModel):
@@ -51,8 +53,40 @@ class TrainerSettings(BaseModel):
     """
     num_processes: int = Field(default=1, ge=1)
     num_threads: int | None = Field(default=None, ge=1)
-    """CPU threads of the training process; None leaves torch's choice."""
+    """CPU threads of the training process; None: what OMP_NUM_THREADS says, else half of the cores."""
+    priority: Priority = "idle"
+    """Of the training process: "idle" works only while nothing else wants the core; "low" gets about a tenth
+    of it even then, for machines that are never quiet.
+    """
+    device: str | None = Field(default=None, pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    """Where training runs; None: where serving does, as models.device says."""
+    gpu_memory_fraction: float | None = Field(default=None, gt=0, le=1)
+    """Most of a GPU's memory that training may take, so that serving on the same one keeps its own."""
+    yield_to_serving: str = Field(default=NEVER, pattern=r"^(never|idle|[1-9]\d?%)$")
+    """When training waits for serving workers of this machine: "never" (it only has its low priority),
+    "idle" (it trains only while no request runs or waits), or "25%" (its share of the time while they work).
+    """
+    max_pause_seconds: float = Field(default=1800.0, ge=0)
+    """A round waits for serving at most this long in all, which its time limit leaves out; then it goes on
+    at its low priority.
+    """
     seed: int = 0
+
+    @property
+    def serving_share(self) -> float | None:
+        """Share of the time that training may use while serving works; None: no limit."""
+        if self.yield_to_serving == NEVER:
+            return None
+        return 0.0 if self.yield_to_serving == IDLE else int(self.yield_to_serving.rstrip("%")) / 100
+
+    @model_validator(mode="after")
+    def _one_process_waits(self) -> Self:
+        if self.yield_to_serving != NEVER and self.num_processes > 1:
+            raise ValueError(
+                f"yield_to_serving is {self.yield_to_serving!r}, but with {self.num_processes} processes a "
+                'pause would run into the time limit of their exchange: use "never" or num_processes 1'
+            )
+        return self
 
 
 class GateSettings(BaseModel):
@@ -65,9 +99,7 @@ class GateSettings(BaseModel):
     min_heldout_requests: int = Field(default=30, ge=1)
     min_heldout_tokens: int = Field(default=1000, ge=1)
     max_regression: float = Field(default=0.02, ge=0)
-    """Most acceptance that another domain served by the same adapter may lose; at present an adapter serves
-    one domain, so nothing is compared.
-    """
+    """Most acceptance that any other domain may lose which the same draft serves (`shared_drafts`)."""
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
 
     @model_validator(mode="after")

@@ -46,7 +46,8 @@ def train(folder: Path, spec: dict[str, Any], tell: Progress) -> dict[str, Any] 
     models, settings = ModelSettings(**spec["models"]), TrainerSettings(**spec["trainer"])
     torch.set_num_threads(spec["threads"])
     # A numbered GPU is the only one that this process sees, so it has another number here.
-    device = resolve_device(models.device.partition(":")[0])
+    device = resolve_device((settings.device or models.device).partition(":")[0])
+    _limit_gpu_memory(device, settings)
     accelerator = make_accelerator(settings.mixed_precision, device)
     if accelerator.is_main_process:
         tell({"stage": "load"})
@@ -93,6 +94,12 @@ def train(folder: Path, spec: dict[str, Any], tell: Progress) -> dict[str, Any] 
         "steps": [[one.step, one.loss, one.learning_rate, one.grad_norm] for one in distilled.steps],
         "validation": [list(point) for point in distilled.validation],
     }
+
+
+def _limit_gpu_memory(device: torch.device, settings: TrainerSettings) -> None:
+    """More than the share is refused to this process, as if the device had no more."""
+    if device.type == "cuda" and settings.gpu_memory_fraction is not None:
+        torch.cuda.set_per_process_memory_fraction(settings.gpu_memory_fraction, device)
 
 
 def _load(models: ModelSettings, cache_dir: Path, accelerator: Accelerator) -> tuple[Draft, Any]:

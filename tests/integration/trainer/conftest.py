@@ -26,7 +26,14 @@ DOMAIN = "default"
 WORDS = range(3, 67)
 ROWS = learn_rows().numpy()
 QUICK = TrainerSettings(
-    learning_rate=3e-3, max_steps=30, rank=16, lora_alpha=32, eval_every=10, num_threads=1
+    learning_rate=3e-3,
+    max_steps=30,
+    rank=16,
+    lora_alpha=32,
+    eval_every=10,
+    num_threads=1,
+    # Beside a busy test run nothing would be left for the idle class.
+    priority="low",
 )
 GATE = GateSettings(min_heldout_requests=10, min_heldout_tokens=100)
 

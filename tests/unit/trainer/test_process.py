@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from redraft_trainer import process
-from redraft_trainer.errors import ChildFailed, Diverged, RoundTimeout
+from redraft_trainer.errors import ChildFailed, Diverged, OutOfMemory, RoundTimeout
+from redraft_trainer.launch import launch_command
 from redraft_trainer.process import EVENT_PREFIX, run_child
 from redraft_trainer.settings import TrainerSettings
 
@@ -29,7 +30,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def command(folder: Path, settings: TrainerSettings, device: str) -> list[str]:
         return [sys.executable, "-c", head + path.read_text()]
 
-    monkeypatch.setattr(process, "_command", command)
+    monkeypatch.setattr(process, "launch_command", command)
     return path
 
 
@@ -61,6 +62,19 @@ def test_a_named_failure_keeps_its_kind(script: Path, tmp_path: Path) -> None:
         "sys.exit(1)"
     )
     with pytest.raises(Diverged, match="the loss is nan"):
+        run(tmp_path)
+
+
+def test_a_process_that_was_killed_names_the_signal_and_what_it_held(script: Path, tmp_path: Path) -> None:
+    """The launcher answers 128 + n where the training process was ended by signal n."""
+    event = {"stage": "train", "step": 7, "peak_mb": 812}
+    script.write_text(f"print({EVENT_PREFIX!r} + {json.dumps(event)!r}, flush=True)\nsys.exit(137)")
+    with pytest.raises(
+        OutOfMemory, match=r"signal 9 in stage train, step 7 and 812 MB.*likely out of memory"
+    ):
+        run(tmp_path)
+    script.write_text("sys.exit(139)")
+    with pytest.raises(ChildFailed, match="signal 11 in stage start"):
         run(tmp_path)
 
 
@@ -125,8 +139,7 @@ def test_a_check_that_raises_ends_the_process(script: Path, tmp_path: Path) -> N
 
 def test_the_training_process_ends_with_its_worker() -> None:
     """Its standard input ends when the worker dies, however it dies."""
-    code = "import threading, time\nfrom redraft_trainer.child import _end_with_parent\n"
-    code += "threading.Thread(target=_end_with_parent, daemon=True).start()\ntime.sleep(60)"
+    code = "import time\nfrom redraft_trainer.orders import Orders\nOrders().follow()\ntime.sleep(60)"
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
     time.sleep(0.2)
     assert child.poll() is None
@@ -138,12 +151,12 @@ def test_the_training_process_ends_with_its_worker() -> None:
 def test_the_launch_names_everything_itself(tmp_path: Path) -> None:
     """A user's default configuration of accelerate has no say; on a CPU there is one process."""
     several = TrainerSettings(num_processes=4, num_threads=3)
-    on_cpu = process._command(tmp_path, several, "cpu")
-    assert on_cpu[1:3] == ["-m", "accelerate.commands.launch"]
+    on_cpu = launch_command(tmp_path, several, "cpu")
+    assert on_cpu[1:3] == ["-m", "redraft_trainer.launch"]
     assert on_cpu[on_cpu.index("--num_cpu_threads_per_process") + 1] == "3"
     launch = json.loads((tmp_path / "accelerate.yaml").read_text())
     assert (launch["num_processes"], launch["use_cpu"], launch["distributed_type"]) == (1, True, "NO")
-    process._command(tmp_path, several, "cuda:1")
+    launch_command(tmp_path, several, "cuda:1")
     launch = json.loads((tmp_path / "accelerate.yaml").read_text())
     assert launch["gpu_ids"] == "1"
     assert (launch["num_processes"], launch["use_cpu"], launch["distributed_type"]) == (4, False, "MULTI_GPU")

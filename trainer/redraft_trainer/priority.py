@@ -1,0 +1,35 @@
+"""Serving on the same machine comes first: how training stands back.
+
+Priorities count within a control group. Where serving and training run in two containers, the runtime's own
+weights (`cpu_shares`, `cpus`) decide between them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from redraft_trainer.settings import Priority
+
+LOW, LEAST = 10, 19
+"""Niceness: a tenth of what an ordinary process gets of a contended core, and as little as there is."""
+_OOM_SCORE = Path("/proc/self/oom_score_adj")
+_FIRST = "1000"
+"""The process that a machine without memory ends before all others (proc(5))."""
+
+
+def stand_back(priority: Priority) -> None:
+    """Lower this process and what it starts from now on: "idle" gets a core only while nothing else wants it.
+
+    To be called before torch makes its threads, each of which keeps what it was born with. On Linux the idle
+    class (sched(7)); elsewhere the highest niceness. It is also the first one to go where memory runs out: a
+    round can be repeated, a request can't.
+    """
+    with contextlib.suppress(OSError):
+        _OOM_SCORE.write_text(_FIRST)
+    if priority == "idle" and hasattr(os, "SCHED_IDLE"):
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+            return
+    os.nice(LEAST if priority == "idle" else LOW)
