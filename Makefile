@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 BUILT := $(VENV)/.built
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help demo demo-quick docs check format test test-fast test-slow clean
+.PHONY: help demo demo-quick drift docs check format test test-fast test-slow test-faults soak clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -30,6 +30,9 @@ demo: $(BUILT) ## the whole loop on a real model, 7 to 12 minutes on 2 cores
 demo-quick: $(BUILT) ## the same on a toy pair, under a minute
 	$(BIN)/redraft demo --quick
 
+drift: $(BUILT) ## traffic that changes half-way, watched until acceptance is back, 10 to 20 minutes
+	$(BIN)/redraft demo --drift --out redraft-drift
+
 check: $(BUILT) ## lint, format, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -45,10 +48,16 @@ docs: $(BUILT) ## renew the generated parts of README.md
 test: check test-fast ## checks and every test on toy models, under 10 minutes
 
 test-fast: $(BUILT) ## tests on toy models, without the checks: two files at a time
-	$(PYTEST) -m 'not slow' -n 2 --dist loadfile
+	$(PYTEST) -m 'not slow and not faults' -n 2 --dist loadfile
 
 test-slow: $(BUILT) ## tests on the real target
 	$(PYTEST) -m slow
 
+test-faults: $(BUILT) ## a whole deployment with its servers, workers and disks failing under traffic
+	$(PYTEST) -m faults
+
+soak: $(BUILT) ## 30 minutes of mixed traffic with a swap every minute; MINUTES=2 for a look
+	$(BIN)/python tests/soak.py --minutes $(or $(MINUTES),30)
+
 clean: ## remove what was built here
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache redraft-demo
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache redraft-demo redraft-drift
