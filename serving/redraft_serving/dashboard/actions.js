@@ -33,7 +33,7 @@ async function act(view, what, body, done) {
   try {
     say("Asking\u2026", "muted");
     const answer = await ask(path, { method: "POST", body: JSON.stringify(body), limitMs: LIMIT_MS });
-    say(answer.message ?? answer.sentence ?? done, "ok");
+    say(done(answer), "ok");
   } catch (error) {
     const hint = error instanceof Unauthorized ? " Enter the admin key." : "";
     say(`Not done: ${error.message}${hint}`, "bad");
@@ -41,22 +41,25 @@ async function act(view, what, body, done) {
   view.refresh();
 }
 
+const named = (number) => version(number ?? "base");
+const moved = (answer) => `${answer.domain} went from ${named(answer.from)} to ${named(answer.to)}; every worker follows within seconds.`;
+
 export async function promote(view, number) {
   const text = `${version(number)} becomes champion of ${view.domain}; every serving worker follows within seconds, and requests in flight go on. Now champion: ${version(view.row.champion)}.`;
   if (await confirmed(`Promote ${version(number)}?`, text, `Promote ${version(number)}`)) {
-    await act(view, "promote", { version: number }, `${version(number)} is champion of ${view.domain} now.`);
+    await act(view, "promote", { version: number }, moved);
   }
 }
 
 async function rollback(view) {
   const back = view.row.previous;
-  const text = `${view.domain} goes back from ${version(view.row.champion)} to ${version(back)}; the version left keeps the reason \u201crolled back by hand\u201d.`;
-  if (await confirmed("Roll back?", text, "Roll back")) await act(view, "rollback", {}, `${view.domain} has gone back.`);
+  const text = `${view.domain} goes back from ${version(view.row.champion)} to ${back === null ? "the version before it" : version(back)}; the version left keeps the reason \u201crolled back by hand\u201d.`;
+  if (await confirmed("Roll back?", text, "Roll back")) await act(view, "rollback", {}, moved);
 }
 
 async function train(view) {
   const text = `A training round for ${view.domain} begins as soon as a worker is free, whatever the schedule says. It is skipped where one runs already.`;
-  if (await confirmed("Train now?", text, "Train now")) await act(view, "train", {}, `A round for ${view.domain} was asked for.`);
+  if (await confirmed("Train now?", text, "Train now")) await act(view, "train", {}, (answer) => `Round ${answer.round_id} of ${answer.domain} was asked for.`);
 }
 
 export function showActions(view) {
@@ -65,5 +68,5 @@ export function showActions(view) {
   const base = view.row.champion === "base" || view.row.champion === null;
   fill(byId("domain-actions"),
     el("button", { type: "button", id: "train", onclick: () => train(view) }, "Train now\u2026"),
-    el("button", { type: "button", id: "rollback", disabled: base, onclick: () => rollback(view) }, base ? "Roll back\u2026" : `Roll back to ${version(view.row.previous)}\u2026`));
+    el("button", { type: "button", id: "rollback", disabled: base, onclick: () => rollback(view) }, base || view.row.previous === null ? "Roll back\u2026" : `Roll back to ${version(view.row.previous)}\u2026`));
 }

@@ -29,8 +29,8 @@ async function refresh() {
     show(found);
   } catch (error) {
     if (turn !== asked) return;
-    if (error instanceof Unauthorized) { askForKey(storedKey() ? "The worker refuses this key." : "This worker asks for a key."); return; }
     failed(error);
+    if (error instanceof Unauthorized) { askForKey(storedKey() ? "The worker refuses this key." : "This worker asks for a key."); return; }
   }
   timer = setTimeout(refresh, document.hidden ? 12 * PERIOD_MS : PERIOD_MS);
 }
@@ -47,6 +47,7 @@ function show(found) {
   byId("model").textContent = found.model;
   byId("refreshed").textContent = `updated ${clock(new Date(), true)}`;
   byId("refreshed").title = "every 5 seconds";
+  byId("key-button").textContent = !storedKey() ? "Key\u2026" : found.may_act ? "Key: may act" : "Key: may read";
   fill(byId("since"), "This worker looks since ", moment(found.started_ms, found.now_ms),
     `; ${found.running} choices run, ${found.waiting} wait.`);
   choices(found.domains.map((row) => row.domain), name);
@@ -101,7 +102,8 @@ function failed(error) {
   byId("banner").hidden = error === null;
   document.body.classList.toggle("stale", error !== null);
   if (error === null) return;
-  byId("banner").textContent = error instanceof Unreachable
+  byId("banner").textContent = error instanceof Unauthorized ? "This worker shows its numbers to those who have a key."
+    : error instanceof Unreachable
     ? `The worker can\u2019t be reached; trying again every ${PERIOD_MS / 1000} seconds. What is shown below is old.`
     : error.message;
   byId("refreshed").textContent = "not updated";

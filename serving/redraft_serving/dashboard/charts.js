@@ -12,7 +12,7 @@ const NARROW = 560;
 const PANES = [
   { key: "acceptance_rate", kind: "rate", name: "Acceptance (accepted / tested)", height: 150,
     words: (v) => percent(v), tick: (v) => `${+(v * 100).toFixed(1)}\u202f%`, least: () => 0.1, most: 1 },
-  { key: "seconds_per_token", kind: "time", name: "Time per token", height: 150,
+  { key: "seconds_per_token", kind: "time", name: "Time per token (lower is better)", height: 150,
     words: (v) => milliseconds(v), tick: (v) => `${+(v * 1000).toPrecision(3)}\u202fms`, least: (top) => top * 0.2, most: Infinity },
   { key: "num_speculative_tokens", kind: "k", name: "Tokens proposed per round (K)", height: 78,
     words: (v) => `K = ${v}`, tick: (v) => String(v), least: () => 2, most: Infinity, stepped: true },
@@ -89,14 +89,14 @@ function options(pane, at, width) {
     font: "11px system-ui, sans-serif" };
   const line = pane.kind === "rate" ? "--rate" : pane.kind === "time" ? "--time" : "--muted";
   return {
-    width, height: pane.height + (last ? 24 : 0), legend: { show: false }, padding: [at ? 6 : 16, 8, last ? 0 : 6, 0],
+    width, height: pane.height + (last ? 24 : 0), legend: { show: false }, padding: [at ? 6 : 18, 8, last ? 0 : 6, 0],
     cursor: { sync: { key: "redraft" }, y: false, drag: { x: false, y: false }, points: { size: 6 } },
     scales: { x: { time: true, range: () => span() }, y: { range: (_, low, high) => limits(pane, low, high) } },
     axes: [
-      { ...axis, show: last, size: 24, space: width < NARROW ? 60 : 80, values: (_, splits) => ticks(splits) },
+      { ...axis, size: last ? 24 : 0, space: width < NARROW ? 60 : 80, values: (_, splits) => (last ? ticks(splits) : splits.map(() => null)) },
       { ...axis, size: Y_AXIS, space: 34, incrs: pane.stepped ? [1, 2, 5, 10] : undefined, values: (_, splits) => splits.map(pane.tick) },
     ],
-    series: [{}, { stroke: color(line), width: 1.6, spanGaps: false, points: { show: false },
+    series: [{}, { stroke: color(line), width: 1.6, spanGaps: false, points: { size: 4 },
       paths: pane.stepped ? uPlot.paths.stepped({ align: 1 }) : undefined }],
     hooks: { draw: [(plot) => drawMarks(plot, at === 0)], setCursor: [(plot) => readout(plot.cursor.idx)] },
   };
@@ -138,7 +138,7 @@ function drawMarks(plot, named) {
     ctx.stroke();
     if (named && x > free) {
       ctx.textAlign = x > bbox.left + bbox.width - LABEL_GAP * scale ? "right" : "center";
-      ctx.fillText(version(mark.version), x, bbox.top - 4 * scale);
+      ctx.fillText(version(mark.version), x, bbox.top - 5 * scale);
       free = x + LABEL_GAP * scale;
     }
   }
@@ -154,7 +154,7 @@ function readout(index) {
   for (const pane of PANES) {
     const node = byId("panes").querySelector(`[data-readout="${pane.key}"]`);
     const value = history[pane.key][at];
-    const words = value === null || value === undefined ? "no data" : pane.words(value);
+    const words = value === null || value === undefined ? "no traffic" : pane.words(value);
     node.textContent = under ? `${moment} \u00b7 ${version(history.version[at])} \u00b7 ${words}` : `now ${words}`;
   }
 }

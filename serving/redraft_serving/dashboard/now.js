@@ -65,12 +65,17 @@ export function showSamples(view) {
 
 const flagged = (n) => (n ? el("span", { class: "bad" }, count(n)) : "0");
 
+// Where the schedule stands, in a sentence or two.
 function scheduled(schedule, now) {
   if (!schedule) return [];
-  const words = [];
-  if (schedule.sentence) words.push(schedule.sentence);
-  if (schedule.next_ms) words.push(words.length ? " " : "", "Next round about ", moment(schedule.next_ms, now), ".");
-  return words;
+  const every = /^[0-9]/.test(schedule.schedule) ? `every ${schedule.schedule}` : `by the crontab ${schedule.schedule}`;
+  const words = [`A round is asked for ${every}, sooner for enough new tokens or falling acceptance.`];
+  if (schedule.running) words.push(" One is running now.");
+  else if (schedule.next_due_ms !== null) words.push(schedule.next_due_ms <= now ? " The next one is due." : [" Next about ", moment(schedule.next_due_ms, now), "."]);
+  else words.push(" Beat has not looked at this domain yet.");
+  if (schedule.headroom) words.push(` ${schedule.headroom[0].toUpperCase()}${schedule.headroom.slice(1)}.`);
+  else if (schedule.last_end === "skipped" || schedule.last_end === "failed") words.push(` The last one was ${schedule.last_end}: ${schedule.last_reason ?? "no reason given"}`);
+  return words.flat();
 }
 
 export function showDomains(view, choose) {

@@ -13,31 +13,31 @@ export function showRounds(view, promote) {
     return;
   }
   const scale = extent(rounds);
-  const columns = [["Version"], ["Decision"], ["Measured acceptance", "wide"], ["Gain in points (interval)", ""], ["Held out", "right wide"]];
+  const columns = [["Version"], ["Decision"], ["Measured acceptance", "wide"], ["Gain, points", ""], ["Held out", "right wide"]];
   fill(byId("rounds"), table("Last training rounds, newest first", columns, rounds.map((round) => [
     [version(round.version), ...aliases(round, row), el("span", { class: "small muted" }, moment(round.created_ms, now))],
     decision(round, row, now, mayAct ? promote : null),
     acceptance(round),
     gain(round, scale),
-    round.heldout_tokens === null ? "" : [`${count(round.heldout_requests)} requests`, el("span", { class: "small muted" }, `${count(round.heldout_tokens)} tokens`)],
+    round.heldout_tokens === null ? "" : [el("span", { class: "nowrap" }, `${count(round.heldout_requests)} requests`), el("span", { class: "small muted" }, `${count(round.heldout_tokens)} tokens`)],
   ])));
 }
 
 function aliases(round, row) {
   return ["champion", "challenger", "previous"].filter((name) => row[name] === round.version)
-    .map((name) => el("span", { class: name === "champion" ? "tag ok" : "tag" }, name));
+    .flatMap((name) => [" ", el("span", { class: name === "champion" ? "tag ok" : "tag" }, name)]);
 }
 
 function decision(round, row, now, promote) {
   const word = round.decision ?? "pending";
   const parts = [el("span", { class: TONE[word] ?? "" }, word)];
-  if (round.canary.canary) parts.push(el("span", { class: "tag" }, `canary ${round.canary.canary}`));
+  if (round.canary.canary) parts.push(" ", el("span", { class: "tag" }, `canary ${round.canary.canary}`));
   if (round.reason) parts.push(el("span", { class: "small muted reason" }, round.reason));
   const events = [];
   if (round.promoted_ms) events.push("Champion from ", moment(round.promoted_ms, now), ".");
   if (round.rolled_back_ms) events.push(" Left at ", moment(round.rolled_back_ms, now), `: ${round.rollback_reason ?? "no reason given"}.`);
   if (events.length) parts.push(el("span", { class: round.rolled_back_ms ? "small warn reason" : "small muted reason" }, events));
-  if (promote && round.version !== row.champion) {
+  if (promote && round.version !== row.champion && word !== "pending") {
     parts.push(el("button", { type: "button", id: `promote-${round.version}`, onclick: () => promote(round.version) }, `Promote ${version(round.version)}\u2026`));
   }
   return parts;

@@ -10,37 +10,41 @@ export function showTrial(view) {
   const trial = view.detail?.trial ?? null;
   byId("trial").hidden = !trial;
   if (!trial) return;
-  const share = trial.share === null ? "" : ` of ${percent(trial.share, 0)} of the requests`;
-  fill(byId("trial-title"), `${TITLE[trial.kind] ?? trial.kind}: ${version(trial.version)} against ${version(trial.against)}${trial.kind === "canary" ? share : ""}`);
+  const share = trial.share === null ? "" : ` serves ${percent(trial.share, 0)} of the requests`;
+  const other = trial.kind === "canary" ? version(trial.version) : version(trial.against);
+  fill(byId("trial-title"), `${TITLE[trial.kind] ?? trial.kind}: ${version(trial.version)} against ${version(trial.against)}`,
+    el("span", { class: "muted" }, share ? ` \u00b7 ${other}${share}` : ""));
   const columns = [["Arm"], ["Requests", "right"], ["Tested tokens", "right mid"], ["Acceptance", "right"], ["Time per token", "right"]];
-  const rows = trial.arms.map((arm) => [
-    [arm.arm, el("span", { class: "tag" }, version(arm.version))],
-    el("span", { "data-arm": arm.arm, "data-value": arm.requests }, count(arm.requests)), count(arm.tested),
+  const rows = Object.entries(trial.arms).map(([name, arm]) => [
+    [name, " ", el("span", { class: "tag" }, version(arm.version))],
+    el("span", { "data-arm": name, "data-value": arm.requests }, count(arm.requests)), count(arm.tested),
     percent(arm.acceptance_rate) ?? "no data yet", milliseconds(arm.seconds_per_token) ?? "no data yet"]);
-  fill(byId("trial-body"), table("Both arms of the trial", columns, rows), bounds(trial),
+  fill(byId("trial-body"), el("div", { class: "narrow" }, table("Both arms of the trial", columns, rows)), bounds(trial),
     el("p", { class: "sentence" }, trial.sentence ?? ""),
     el("p", { class: "muted small" }, progress(trial, view.now)));
 }
 
 function bounds(trial) {
   const lines = [];
-  if (trial.acceptance) {
-    const { estimate, low, high, limit } = trial.acceptance;
-    lines.push(el("span", null, "Acceptance, difference"), drawn(trial.acceptance, 1),
-      el("span", { class: "num" }, `${points(estimate)} points (${points(low)} to ${points(high)}), may lose ${points(Math.abs(limit)).slice(1)}`));
+  const limits = trial.limits;
+  if (trial.acceptance_difference) {
+    const { estimate, low, high } = trial.acceptance_difference;
+    const limit = limits.acceptance_difference;
+    lines.push(el("span", null, "Acceptance, difference"), drawn(trial.acceptance_difference, limit, 1),
+      el("span", { class: "num" }, `${points(estimate)} points (${points(low)} to ${points(high)}), may lose ${(Math.abs(limit) * 100).toFixed(1)}`));
   }
   if (trial.slowdown) {
-    const { estimate, low, high, limit } = trial.slowdown;
+    const { estimate, low, high } = trial.slowdown;
     const part = (value) => `${signed(value * 100)}\u202f%`;
-    lines.push(el("span", null, "Time per token, change"), drawn(trial.slowdown, -1),
-      el("span", { class: "num" }, `${part(estimate)} (${part(low)} to ${part(high)}), may add ${percent(limit, 0)}`));
+    lines.push(el("span", null, "Time per token, change"), drawn(trial.slowdown, limits.slowdown, -1),
+      el("span", { class: "num" }, `${part(estimate)} (${part(low)} to ${part(high)}), may add ${percent(limits.slowdown, 0)}`));
   }
   return lines.length ? el("div", { class: "bounds" }, lines)
     : el("p", { class: "note" }, "Not compared yet: each arm needs more finished requests.");
 }
 
 // Wide bounds at the beginning would squeeze the limit into the middle: at most three limits to each side.
-function drawn({ estimate, low, high, limit }, better) {
+function drawn({ estimate, low, high }, limit, better) {
   const room = 3 * Math.abs(limit);
   const ends = [Math.max(-room, Math.min(low, -Math.abs(limit))), Math.min(room, Math.max(high, Math.abs(limit)))];
   return intervalPicture(Math.min(Math.max(estimate, ends[0]), ends[1]), low, high, ends, [limit], better);
@@ -48,5 +52,5 @@ function drawn({ estimate, low, high, limit }, better) {
 
 function progress(trial, now) {
   const ran = trial.started_ms ? `running for ${duration((now - trial.started_ms) / 1000)}` : "";
-  return [ran, trial.waits_for].filter(Boolean).join("; ");
+  return ran;
 }

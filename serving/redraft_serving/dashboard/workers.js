@@ -23,8 +23,8 @@ function serves(worker, domain, row) {
   if (worker.role !== "serving") return "";
   const serving = worker.drafts[domain] ?? "base";
   const parts = [el("span", { "data-serves": `${worker.host}:${worker.pid}`, "data-value": serving }, version(serving))];
-  if (worker.challengers[domain]) parts.push(el("span", { class: "tag" }, `canary ${version(worker.challengers[domain])}`));
-  if (worker.behind.includes(domain)) parts.push(el("span", { class: "tag bad" }, `lags: champion is ${version(row.champion)}`));
+  if (worker.challengers[domain]) parts.push(" ", el("span", { class: "tag" }, `canary ${version(worker.challengers[domain])}`));
+  if (worker.behind.includes(domain)) parts.push(" ", el("span", { class: "tag bad" }, `lags: champion is ${version(row.champion)}`));
   const elsewhere = worker.behind.filter((name) => name !== domain);
   if (elsewhere.length) parts.push(el("span", { class: "small warn" }, `lags in ${elsewhere.join(", ")}`));
   return parts;

@@ -107,10 +107,10 @@ def _trials(overview: Overview, domains: Sequence[str]) -> Iterator[Metric]:
     """Both arms of each running trial: what a decision will be made from."""
     trials = [(domain, trial_card(overview.trials, domain)) for domain in domains]
     arms = [
-        ({"domain": domain, "arm": str(arm["arm"])}, arm)
+        ({"domain": domain, "arm": str(name)}, arm)
         for domain, trial in trials
         if trial is not None
-        for arm in trial["arms"]
+        for name, arm in trial["arms"].items()
     ]
     for key, text in _ARM_NUMBERS.items():
         yield gauge(f"redraft_trial_{key}", text, [(labels, arm[key]) for labels, arm in arms])

@@ -11,7 +11,9 @@ from redraft_models.registry import Registry
 from redraft_queue.settings import QueueSettings
 from redraft_queue.stream import SampleStream
 
+from redraft_serving.canary.trials import Trials
 from redraft_serving.engine.interface import Engine
+from redraft_serving.live import LiveAcceptance
 from redraft_serving.overview.curves import curves
 from redraft_serving.overview.facts import stream_card
 from redraft_serving.overview.history import History
@@ -39,8 +41,8 @@ class Overview:
         stream: SampleStream | None = None,
         client: redis.Redis | None = None,
         domains: Callable[[], Sequence[str]] = lambda: (),
-        trials: Any = None,
-        live: Any = None,
+        trials: Trials | None = None,
+        live: LiveAcceptance | None = None,
         settings: QueueSettings | None = None,
     ) -> None:
         self.times = DecodeTimes()
