@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+BEGINNING = "0-0"
+"""A cursor before every entry."""
+
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
@@ -18,11 +21,13 @@ class StreamPosition:
     """Id of the oldest entry that is still there."""
     tokens_added: int = 0
     """Output tokens ever added."""
+    forgotten: int = 0
+    """Entries that were deleted on request, of those behind the cursor that was asked for; else 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What lies behind a cursor. new_entries = unseen + lost."""
+    """What lies behind a cursor. new_entries = unseen + lost; what was deleted on request is neither."""
 
     unseen: int
     """Entries that can still be read."""
@@ -31,7 +36,7 @@ class Backlog:
     length: int
     new_entries: int
     new_tokens: int
-    """Output tokens added since the cursor, lost ones included."""
+    """Output tokens added since the cursor, lost and deleted ones included."""
     restarted: bool = False
     """The stream was deleted and begun anew after the cursor was taken: all that it holds is new."""
 
@@ -48,13 +53,15 @@ def backlog_at(
     """The backlog of a cursor (None and 0: nothing was read yet).
 
     Trimming removes the oldest entries only, so of `new` entries the last `length` are there and the rest is
-    lost. A stream begun anew is known by counters that fell, or by more entries gone than were ever trimmed.
+    lost. Deleting an entry lowers the length and leaves `entries_added` alone, so what was deleted behind the
+    cursor is taken off `new`; with what was deleted before it, `length` is still at least what is left of
+    `new`. A stream begun anew is known by counters that fell, or by more entries gone than were ever trimmed.
     Once it has trimmed as many as the cursor's ordinal, it can't be told apart; `lost` is then too small.
     """
     restarted = cursor_id is not None and _restarted(position, cursor_id, cursor_ordinal)
-    new = position.entries_added - (0 if restarted else cursor_ordinal)
+    new = max(0, position.entries_added - (0 if restarted else cursor_ordinal) - position.forgotten)
     unseen = min(position.length, new)
-    tokens = position.tokens_added - cursor_tokens
+    tokens = position.tokens_added - (0 if restarted else cursor_tokens)
     return Backlog(
         unseen=unseen,
         lost=new - unseen,

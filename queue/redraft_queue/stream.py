@@ -15,11 +15,11 @@ from typing import Any, cast
 import redis
 from redis.exceptions import ResponseError
 
-from redraft_queue import keys
+from redraft_queue import forgotten, keys
 from redraft_queue.connection import connect, translated
 from redraft_queue.dead_letters import DeadLetter, DeadLetters
 from redraft_queue.errors import StreamUnavailable
-from redraft_queue.positions import Backlog, StreamPosition, backlog_at
+from redraft_queue.positions import BEGINNING, Backlog, StreamPosition, backlog_at
 from redraft_queue.reading import FIELD, Entry, Reader, ReadTally
 from redraft_queue.records import Sample
 from redraft_queue.settings import QueueSettings
@@ -100,25 +100,32 @@ class SampleStream:
             self._client.xtrim(keys.dead(domain), minid=oldest_ms, approximate=False)
             return self._client.xtrim(keys.samples(domain), minid=oldest_ms, approximate=False)
 
-    def position(self, domain: str) -> StreamPosition:
-        """Where the domain's stream stands now; all zero where it doesn't exist."""
+    def position(self, domain: str, after_id: str | None = None) -> StreamPosition:
+        """Where the domain's stream stands now; all zero where it doesn't exist.
+
+        `after_id` (BEGINNING: nothing was read yet) is the cursor that `backlog_at` compares this with.
+        """
         pipeline = self._client.pipeline(transaction=True)
         pipeline.xinfo_stream(keys.samples(domain))
         pipeline.get(keys.tokens(domain))
+        if after_id is not None:
+            forgotten.count_after(pipeline, domain, after_id)
         with translated(f"tell the position of domain {domain}"):
-            info, tokens = pipeline.execute(raise_on_error=False)
+            info, tokens, *counts = pipeline.execute(raise_on_error=False)
             if isinstance(info, ResponseError) and "no such key" in str(info):
                 return StreamPosition(tokens_added=int(tokens or 0))
-            for answer in (info, tokens):
+            for answer in (info, tokens, *counts):
                 if isinstance(answer, Exception):
                     raise answer
-        return _position(info, int(tokens or 0))
+        deleted = forgotten.counted(counts, after_id) if after_id is not None else 0
+        return _position(info, int(tokens or 0), deleted)
 
     def backlog(
         self, domain: str, cursor_id: str | None, cursor_ordinal: int, cursor_tokens: int = 0
     ) -> Backlog:
         """How much a cursor has not seen, and how much it never will; one call, whatever the length."""
-        return backlog_at(self.position(domain), cursor_id, cursor_ordinal, cursor_tokens)
+        position = self.position(domain, cursor_id or BEGINNING)
+        return backlog_at(position, cursor_id, cursor_ordinal, cursor_tokens)
 
     def read(
         self,
@@ -185,7 +192,7 @@ def _batches(samples: Iterable[Sample]) -> Iterator[list[tuple[Sample, bytes]]]:
         yield batch
 
 
-def _position(info: dict[str, Any], tokens: int) -> StreamPosition:
+def _position(info: dict[str, Any], tokens: int, deleted: int) -> StreamPosition:
     last_id = info["last-generated-id"].decode()
     first = info["first-entry"]
     return StreamPosition(
@@ -194,4 +201,5 @@ def _position(info: dict[str, Any], tokens: int) -> StreamPosition:
         length=info["length"],
         first_id=first[0].decode() if first else None,
         tokens_added=tokens,
+        forgotten=deleted,
     )

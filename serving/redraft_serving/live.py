@@ -75,8 +75,8 @@ class LiveAcceptance:
                     self._domain(draft.domain).look(draft)
 
     def view(self) -> dict[str, Rates]:
-        """Domain -> {"short": rate, "long": rate, "tested": n}, where there are tested tokens: "acceptance" of
-        the heartbeat's details.
+        """Domain -> {"short": rate, "long": rate, "tested": n}: "acceptance" of the heartbeat's details.
+        A domain without tested tokens is left out.
         """
         with self._lock:
             return {

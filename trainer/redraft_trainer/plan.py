@@ -11,13 +11,13 @@ import json
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from redraft_queue.positions import backlog_at
+from redraft_queue.positions import BEGINNING, backlog_at
 from redraft_queue.records import Sample
 from redraft_queue.stream import ReadTally, SampleStream
 
@@ -49,6 +49,8 @@ class Plan:
     """Entries that were trimmed before the range was fixed, and that no round saw."""
     holdout_percent: int = 0
     """The share of prompts that earlier rounds held out: a lower setting makes none of them trainable."""
+    others: Mapping[str, str | None] = field(default_factory=dict)
+    """Domains that share the draft, with the newest id of each: what they are measured up to."""
 
 
 @dataclass
@@ -70,12 +72,16 @@ class Collected:
         return max(plan.lost, plan.new_entries - self.tally.entries)
 
 
-def make_plan(stream: SampleStream, domain: str, cursor: Mapping[str, str]) -> Plan:
-    """The range from a cursor (tags of the newest version, or nothing) to the stream's present end."""
+def make_plan(
+    stream: SampleStream, domain: str, cursor: Mapping[str, str], others: Iterable[str] = ()
+) -> Plan:
+    """The range from a cursor (tags of the newest version, or nothing) to the stream's present end. `others`
+    are the domains that share the draft.
+    """
     last_id = cursor.get("stream_last_id")
     ordinal, tokens = int(cursor.get("stream_last_ordinal", 0)), int(cursor.get("stream_last_tokens", 0))
     # One look for both: what is appended between two looks would count as new here and at the next round.
-    position = stream.position(domain)
+    position = stream.position(domain, last_id or BEGINNING)
     backlog = backlog_at(position, last_id, ordinal, tokens)
     return Plan(
         domain=domain,
@@ -88,6 +94,7 @@ def make_plan(stream: SampleStream, domain: str, cursor: Mapping[str, str]) -> P
         new_tokens=backlog.new_tokens,
         lost=backlog.lost,
         holdout_percent=int(cursor.get("holdout_percent", 0)),
+        others={other: stream.position(other).last_id for other in others},
     )
 
 

@@ -149,7 +149,7 @@ def test_a_flushed_stream_is_all_new(
     assert stream.backlog("default", cursor.last_id, cursor.entries_added).new_entries == 0
     stream.append([make_sample(number) for number in range(30)])
     backlog = stream.backlog("default", cursor.last_id, cursor.entries_added, cursor.tokens_added)
-    assert (backlog.unseen, backlog.lost, backlog.new_tokens, backlog.restarted) == (30, 0, 30, True)
+    assert (backlog.unseen, backlog.lost, backlog.new_tokens, backlog.restarted) == (30, 0, 90, True)
 
 
 def test_duplicates_are_read_once(make_stream: MakeStream, make_sample: MakeSample) -> None:
