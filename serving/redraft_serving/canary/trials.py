@@ -104,7 +104,7 @@ class Trials:
         return trial_card(running.trial, running.share, sums, verdict)
 
     def begin(self, trial: Trial) -> None:
-        """Let requests of the domain belong to `trial`, whose arm must be loaded. Repeating it is harmless."""
+        """Let the domain's requests belong to `trial`, whose arm must be loaded. Repeating is harmless."""
         running = self._running.get(trial.domain)
         if running is not None and running.trial.id == trial.id:
             return
@@ -119,8 +119,11 @@ class Trials:
             self._report(running)
 
     def flush(self) -> bool:
-        """Report every trial's sums; also those that did not change, in case Redis lost them."""
-        return all([self._report(running) for running in list(self._running.values())])
+        """Report every trial's sums, also those that did not change: Redis may have lost them.
+
+        False, at the first failure, where Redis is away.
+        """
+        return all(self._report(running) for running in list(self._running.values()))
 
     def judge(self, trial: Trial) -> tuple[Verdict, Evidence]:
         """What all workers' evidence says, and that evidence. Raises StreamUnavailable."""
