@@ -160,8 +160,8 @@ def test_a_plan_is_one_look_at_the_stream(stream: SampleStream, monkeypatch: pyt
     stream.append(traffic(10, 0))
     position = SampleStream.position
 
-    def busy(self: SampleStream, domain: str) -> StreamPosition:
-        found = position(self, domain)
+    def busy(self: SampleStream, domain: str, after_id: str | None = None) -> StreamPosition:
+        found = position(self, domain, after_id)
         self.append(traffic(5, 1))
         return found
 
