@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fastapi import Request
+from redraft_queue.records import user_hash
 
 from redraft_serving.engine.interface import CHAMPION, Arm
 from redraft_serving.http.amounts import check_amount
@@ -51,7 +52,7 @@ def admit(request: Request, body: GenerationBody, context: Context) -> Admission
         domain=domain,
         arm=CHAMPION if context.trials is None else context.trials.arm_of(domain, name),
         capture=kept,
-        user=None,
+        user=user_hash(body.user) if body.user else None,
         name=name,
         deadline=request.state.arrived + context.settings.request_seconds,
     )

@@ -123,3 +123,13 @@ def test_min_tokens_holds_stop_ids_back(make_pair: MakePair, run_engine: Serve) 
     answer = served.ask("a", 20, min_tokens=9, stop_token_ids=frozenset([c])).wait()
     assert len(answer.ids) >= 9
     assert c not in answer.ids[:9]
+
+
+def test_a_sample_tells_whose_request_it_was_where_the_request_does(
+    make_pair: MakePair, run_engine: Serve
+) -> None:
+    served = run_engine(make_pair("chain"))
+    served.ask("a", 4, user="0123abcd").wait()
+    served.ask("a", 4).wait()
+    served.ask("a", 4, user="0123abcd", capture=False).wait()
+    assert [sample.user for sample in served.samples] == ["0123abcd", None]
