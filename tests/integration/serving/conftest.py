@@ -31,6 +31,7 @@ class Worker:
     url: str
     engine: LocalEngine
     http: httpx.Client
+    app: FastAPI
 
     @property
     def api(self) -> openai.OpenAI:
@@ -96,7 +97,7 @@ def start(
             app = assemble(worker, load_pair(worker.models, worker.cache_dir), cleanup)
             url = _serve(app, servers)
             http = cleanup.enter_context(httpx.Client(base_url=url, timeout=60))
-            return Worker(url, app.state.context.engine, http)
+            return Worker(url, app.state.context.engine, http, app)
 
         yield make
         for server, _ in servers:
