@@ -50,8 +50,10 @@ class Adoption(Pruning, Runs):
         Safe to call from several workers at once and after a death at any point.
         """
         champion = self.champion(domain)
-        if champion is not None or domain == source_domain:
+        if champion is not None and not _half_adopted(champion):
             return champion
+        if domain == source_domain:
+            return None
         if self._copies(domain):
             return self._finish_adoption(domain)
         if self.newest(domain) is not None or self.champion_is_base(domain):
@@ -108,3 +110,8 @@ class Adoption(Pruning, Runs):
             self.settle(domain, info.version)
         self._discard(info for info in copies[1:] if info.validation_status == PENDING)
         return self.champion(domain)
+
+
+def _half_adopted(champion: VersionInfo) -> bool:
+    """Whether a worker died after it had moved the alias to a copy."""
+    return ADOPTED_FROM in champion.tags and champion.validation_status == PENDING

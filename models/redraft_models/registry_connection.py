@@ -235,7 +235,13 @@ def _is_unavailable(error: Exception) -> bool:
 
     if isinstance(error, requests.RequestException):
         return error.response is None or error.response.status_code >= 500
-    return getattr(error, "error_code", None) in _UNAVAILABLE
+    return getattr(error, "error_code", None) in _UNAVAILABLE or _collided(error)
+
+
+def _collided(error: Exception) -> bool:
+    """Whether two wrote one new row (a tag, an alias) at the same time; who tries again overwrites it."""
+    code = getattr(error, "error_code", None)
+    return code == "BAD_REQUEST" and bool(re.search(r"IntegrityError|UniqueViolation", str(error)))
 
 
 def _first_line(error: Exception) -> str:

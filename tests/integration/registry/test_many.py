@@ -128,3 +128,28 @@ def test_a_locked_database_is_unavailable_within_the_limit_and_works_again_after
     holder.close()
     assert registry.champion(domain) is None
     assert late.champion(domain) is None
+
+
+def test_writers_of_the_same_new_tag_and_alias_all_succeed(
+    registry: Registry, domain_of_bare_versions: Callable[..., str]
+) -> None:
+    """On sqlite the slower one hits the row that the faster one has just made; trying again overwrites it."""
+    failures: list[BaseException] = []
+
+    def write(own: Registry, barrier: threading.Barrier, domain: str) -> None:
+        try:
+            barrier.wait()
+            own._tag(domain, 1, {f"tag{index}": "x" for index in range(5)})
+            own._point(domain, "champion", 1)
+        except RegistryError as error:
+            failures.append(error)
+
+    writers = [Registry(registry.tracking_uri) for _ in range(4)]
+    for _ in range(5):
+        barrier, domain = threading.Barrier(len(writers)), domain_of_bare_versions({})
+        threads = [threading.Thread(target=write, args=(own, barrier, domain)) for own in writers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert failures == []
