@@ -24,7 +24,10 @@ from redraft_serving.engine.rows import EmittedToken, Row
 
 log = logging.getLogger(__name__)
 
+# What clients are told: nothing of the code, which the log names.
 NOT_FINITE = "the target's logits are not finite"
+UNREADABLE = "the prompt could not be read; the server's log says why"
+BROKEN = "the engine failed in this round; the server's log says why"
 
 SampleSink = Callable[[Sample], None]
 Run = tuple[list[EmittedToken], commit.Ending | None]
@@ -89,9 +92,9 @@ class Batch:
         """A prompt that can't be read ends its own request alone."""
         try:
             yield
-        except Exception as error:
+        except Exception:
             log.exception("request %s failed while its prompt was read", row.request.request_id)
-            self._give_up(row, f"the prompt could not be read ({type(error).__name__})")
+            self._give_up(row, UNREADABLE)
 
     def _give_up(self, row: Row, reason: str) -> None:
         """End the row whose prompt is being read. A NaN left behind would reach the next row of its slot."""
@@ -107,13 +110,13 @@ class Batch:
         rows = list(self.rows)
         try:
             self._round()
-        except Exception as error:
+        except Exception:
             log.exception("a round of %d requests failed", len(rows))
             self.rows = []
             # Some may have left the batch already, and not have been told.
             for row in rows:
                 if not row.told:
-                    self._fail(row, f"the engine failed in this round ({type(error).__name__})")
+                    self._fail(row, BROKEN)
             if self.reading is not None:
                 with self._guard(self.reading):
                     self._move(self.reading, 0)
