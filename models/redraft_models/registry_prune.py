@@ -78,11 +78,17 @@ class Pruning(Moves, Downloads):
         )
         return {int(version) for version in model.aliases.values()} if model is not None else set()
 
+    def _is_aliased(self, domain: str, version: int) -> bool:
+        found = self._read_or_none(
+            "find a version", lambda: self._client.get_model_version(model_name(domain), str(version))
+        )
+        return found is not None and bool(found.aliases)
+
     def _prune_one(self, info: VersionInfo, with_files: bool) -> int | None:
         """Bytes freed, or None for a version that has got an alias meanwhile."""
         domain, version = info.domain, info.version
         self._tag_if_there(domain, version, {PRUNING: "true"})
-        if version in self._all_aliased(domain):
+        if self._is_aliased(domain, version):
             self._untag(VersionInfo(domain, version, "", "", 0, "", {PRUNING: "true"}), [PRUNING])
             return None
         freed = self._delete_files(info) if with_files else 0
