@@ -25,6 +25,9 @@ def serve(
     max_num_seqs: Annotated[Number, typer.Option(help="Requests that generate at the same time.")] = None,
     dtype: Annotated[Text, typer.Option(help="auto, float32, bfloat16 or float16.")] = None,
     device: Annotated[Text, typer.Option(help="auto, cpu or cuda[:N].")] = None,
+    stream_interval: Annotated[
+        Number, typer.Option(help="Tokens in one piece of a stream, at least; 1: each round's.")
+    ] = None,
     redis_url: Annotated[Text, typer.Option(help="Redis for samples; default: an embedded Valkey.")] = None,
     api_key: Annotated[
         Text, typer.Option(help="Key that clients must send; better set in REDRAFT_SERVING__API_KEY.")
@@ -47,6 +50,7 @@ def serve(
         "served_model_name": served_model_name,
         "max_num_seqs": max_num_seqs,
         "num_speculative_tokens": num_speculative_tokens,
+        "stream_interval": stream_interval,
         "api_key": api_key,
     }
     given = {"models": _given(models), "serving": _given(serving), **_given({"redis_url": redis_url})}
