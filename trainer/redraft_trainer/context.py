@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import redis
     from redraft_models.registry import Registry, VersionInfo
 
+CHALLENGER = "challenger"
+"""Decision of a round whose candidate the gate approved and live traffic is still to decide on."""
 Progress = Callable[[Mapping[str, Any]], None]
 """Gets plain, JSON-able maps with at least `stage`; may raise to end the round."""
 
@@ -32,6 +34,14 @@ class TrainContext:
     cache_dir: Path
     registry: Registry
     client: redis.Redis
+    canary: bool = False
+    """Whether an approved candidate first serves a share of the traffic, and becomes champion only there."""
+    shared_drafts: Mapping[str, str] = field(default_factory=dict)
+    """Domain -> the domain whose champion serves it."""
+
+    def shared_by(self, domain: str) -> tuple[str, ...]:
+        """Other domains whose traffic this domain's champion serves."""
+        return tuple(sorted(other for other, whose in self.shared_drafts.items() if whose == domain))
 
     def work_dir(self, round_id: str) -> Path:
         """Where a round keeps its files until it succeeds."""
@@ -43,39 +53,44 @@ class RoundResult:
     """How a round ended. Numbers that it didn't get to are None."""
 
     decision: str
-    """promoted | rejected | skipped"""
+    """promoted | challenger | rejected | skipped; a challenger was approved, and live traffic decides."""
     reason: str
     version: int | None = None
     acceptance_rate: float | None = None
     champion_acceptance_rate: float | None = None
     gain: float | None = None
     gain_ci_low: float | None = None
+    gain_ci_high: float | None = None
     heldout_requests: int | None = None
     heldout_tokens: int | None = None
+    tokens_added: int | None = None
+    """Output tokens that the domain's stream had ever taken when the round's range was fixed."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return asdict(self)
 
     @classmethod
-    def skipped(cls, reason: str) -> Self:
+    def skipped(cls, reason: str, tokens_added: int | None = None) -> Self:
         """A round that found nothing to do."""
-        return cls("skipped", reason)
+        return cls("skipped", reason, tokens_added=tokens_added)
 
     @classmethod
     def of_version(cls, info: VersionInfo) -> Self:
         """The result of the round that registered a version, from its tags."""
         tags = info.tags
         return cls(
-            decision=tags.get("decision", "rejected"),
+            decision=CHALLENGER if info.canary_running else tags.get("decision", "rejected"),
             reason=tags.get("decision_reason", ""),
             version=info.version,
             acceptance_rate=_number(tags, "acceptance_rate"),
             champion_acceptance_rate=_number(tags, "champion_acceptance_rate"),
             gain=_number(tags, "gain"),
             gain_ci_low=_number(tags, "gain_ci_low"),
+            gain_ci_high=_number(tags, "gain_ci_high"),
             heldout_requests=_count(tags, "heldout_requests"),
             heldout_tokens=_count(tags, "heldout_tokens"),
+            tokens_added=_count(tags, "stream_last_tokens"),
         )
 
 

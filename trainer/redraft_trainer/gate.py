@@ -62,8 +62,9 @@ def decide(
 ) -> Decision:
     """Promote the candidate or not. Reports pair (champion, candidate) on the same requests.
 
-    `other_domains` holds the same pair for every other domain that the draft would serve. Raises ValueError
-    if the two reports of a pair were not made on the same continuations, which no decision may rest on.
+    `other_domains` holds the same pair for every other domain that the draft would serve; one with too little
+    held-out traffic is not looked at. Raises ValueError if the two reports of a pair were not made on the
+    same continuations, which no decision may rest on.
     """
     gain = paired_gain(champion, candidate, settings.confidence)
     reason = _objection(champion, candidate, gain, settings) or _regression(other_domains or {}, settings)
@@ -131,14 +132,29 @@ def _no_gain(
 
 def _regression(other_domains: OtherDomains, settings: GateSettings) -> str | None:
     for domain, (champion, candidate) in sorted(other_domains.items()):
-        loss = -paired_gain(champion, candidate, settings.confidence).estimate
-        if loss > settings.max_regression:
+        loss = lost_too_much(champion, candidate, settings)
+        if loss is not None:
             rates = _rates(champion, candidate)
             return (
                 f"In the domain {domain} the candidate's acceptance of {rates[1]} falls {loss:.4f} below the "
                 f"champion's {rates[0]}, more than the {settings.max_regression:g} allowed."
             )
     return None
+
+
+def too_few(candidate: MeasureReport, settings: GateSettings) -> bool:
+    """Whether another domain has too little held-out traffic to say anything: chance would reject."""
+    return (
+        candidate.requests < settings.min_heldout_requests or candidate.tokens < settings.min_heldout_tokens
+    )
+
+
+def lost_too_much(champion: MeasureReport, candidate: MeasureReport, settings: GateSettings) -> float | None:
+    """What another domain loses in acceptance, if that is more than allowed; None where it is not."""
+    if too_few(candidate, settings):
+        return None
+    loss = -paired_gain(champion, candidate, settings.confidence).estimate
+    return loss if loss > settings.max_regression else None
 
 
 def _approval(

@@ -32,4 +32,10 @@ def stand_back(priority: Priority) -> None:
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
             return
-    os.nice(LEAST if priority == "idle" else LOW)
+    give_way(LEAST if priority == "idle" else LOW)
+
+
+def give_way(niceness: int = LOW) -> None:
+    """At least this niceness for the present thread and what it starts, whatever it had before."""
+    present = os.getpriority(os.PRIO_PROCESS, 0)
+    os.setpriority(os.PRIO_PROCESS, 0, max(present, niceness))

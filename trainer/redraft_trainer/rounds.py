@@ -13,30 +13,32 @@ settles the version.
 from __future__ import annotations
 
 import gc
-import json
 import logging
 import shutil
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from redraft_models.errors import AdapterRejected
 from redraft_models.registry import VersionInfo
-from redraft_queue.errors import StreamUnavailable
-from redraft_queue.events import ChampionMoved, publish_champion
 from redraft_queue.load import serving_load
 from redraft_queue.lock import RoundLock
 from redraft_queue.stream import SampleStream
 
 from redraft_trainer import evidence
 from redraft_trainer.context import Progress, RoundResult, TrainContext
-from redraft_trainer.errors import LockLost, RoundTimeout
+from redraft_trainer.errors import DiskFull, LockLost, RoundTimeout
+from redraft_trainer.failures import DISK_ADVICE, disk_is_full
+from redraft_trainer.folders import sweep
 from redraft_trainer.gate import decide
 from redraft_trainer.identity import Identity, identify
 from redraft_trainer.plan import Collected, Plan, collect, load_plan, make_plan, save_plan
-from redraft_trainer.process import SPEC_FILE, run_child, threads
+from redraft_trainer.process import run_child
 from redraft_trainer.reports import MeasureReport
 from redraft_trainer.room import Room
+from redraft_trainer.settling import settle
+from redraft_trainer.sharing import other_reports, others_metrics, others_tag
+from redraft_trainer.spec import write_spec
+from redraft_trainer.stages import Stages
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +60,12 @@ def run_round(
     try:
         with lock:
             return _Round(context, domain, round_id, lock, progress or _unseen).run(force)
+    except OSError as error:
+        if disk_is_full(error):
+            shutil.rmtree(context.work_dir(round_id), ignore_errors=True)
+            where = context.data_dir
+            raise DiskFull(f"the disk of {where} is full ({error.strerror}): {DISK_ADVICE}") from error
+        raise
     finally:
         # Pictures hold their pixels in reference cycles, which a worker that mostly waits collects too late.
         gc.collect()
@@ -79,6 +87,7 @@ class _Round:
         self.stream = SampleStream(context.client, context.queue)
         self.folder = context.work_dir(round_id)
         self.started = time.monotonic()
+        self.stages = Stages()
 
     def run(self, force: bool) -> RoundResult:
         """All steps."""
@@ -86,29 +95,49 @@ class _Round:
         done = self.registry.version_of_round(self.domain, self.round_id)
         if done is not None:
             return self._finish(done)
-        self._sweep()
+        sweep(self.folder, self.domain)
         plan = self._plan()
-        wanted = self.context.queue.min_new_tokens
-        if plan.new_tokens < wanted and not force:
-            return self._skip(f"{plan.new_tokens} new tokens are fewer than min_new_tokens, {wanted}")
+        reason = self._on_trial() or (None if force else self._too_few(plan))
+        if reason is not None:
+            return self._skip(reason, plan)
         self.progress({"stage": "collect", "new_tokens": plan.new_tokens})
-        identity = identify(self.context.models, self.context.cache_dir)
-        found = self._collect(plan, identity)
+        with self.stages.timed("collect"):
+            identity = identify(self.context.models, self.context.cache_dir)
+            found = self._collect(plan, identity)
         lacking = self._lacking(found)
         if lacking is not None:
-            return self._skip(lacking)
+            return self._skip(lacking, plan)
         return self._train(plan, found, identity)
 
     def _settle_leftovers(self) -> None:
         for info in self.registry.pending(self.domain):
             logger.info("settling version %d of domain %s, left by a killed round", info.version, self.domain)
-            self._settle(info)
+            settle(self.context, info)
+
+    def _on_trial(self) -> str | None:
+        """Why no round may run now, also not by an operator's word: a second candidate would take the first
+        one's trial away, and be measured against a champion that may soon be another.
+        """
+        running = self.registry.running_canary(self.domain) if self.context.canary else None
+        if running is None:
+            return None
+        return (
+            f"version {running.version} serves a share of the traffic as challenger; "
+            "the next round waits for its decision"
+        )
+
+    def _too_few(self, plan: Plan) -> str | None:
+        wanted = self.context.queue.min_new_tokens
+        if plan.new_tokens >= wanted:
+            return None
+        return f"{plan.new_tokens} new tokens are fewer than min_new_tokens, {wanted}"
 
     def _plan(self) -> Plan:
         """The range, the same at each delivery of this round while no other one has moved the cursor."""
         plan = load_plan(self.folder)
         cursor = self.registry.cursor(self.domain)
-        fresh = make_plan(self.stream, self.domain, cursor.tags if cursor is not None else {})
+        tags = cursor.tags if cursor is not None else {}
+        fresh = make_plan(self.stream, self.domain, tags, self.context.shared_by(self.domain))
         if plan is None or plan.after_id != fresh.after_id:
             plan = fresh
             save_plan(plan, self.folder)
@@ -138,10 +167,10 @@ class _Round:
             return f"{requests} held-out requests with {tokens} tokens are fewer than the gate needs, {need}"
         return None
 
-    def _skip(self, reason: str) -> RoundResult:
+    def _skip(self, reason: str, plan: Plan) -> RoundResult:
         logger.info("round %s of domain %s is skipped: %s", self.round_id, self.domain, reason)
         shutil.rmtree(self.folder, ignore_errors=True)
-        return RoundResult.skipped(reason)
+        return RoundResult.skipped(reason, plan.last_tokens)
 
     def _train(self, plan: Plan, found: Collected, identity: Identity) -> RoundResult:
         """Steps 5 to 8, inside a run that tells how they went."""
@@ -149,35 +178,14 @@ class _Round:
         params = evidence.params(self.context, plan, found, champion)
         run_id = self.registry.start_run(self.domain, self.round_id, params, {"round_id": self.round_id})
         try:
-            self._write_spec(plan, identity, champion)
-            result = self._child()
+            write_spec(self.context, self.folder, self.round_id, plan, identity, champion)
+            with self.stages.timed("child"):
+                result = self._child()
             version = self._register(run_id, plan, found, identity, champion, result)
         except BaseException as error:
             evidence.close_failed(self.registry, run_id, error, self.folder)
             raise
         return self._finish(version)
-
-    def _write_spec(self, plan: Plan, identity: Identity, champion: VersionInfo | None) -> None:
-        spec = {
-            "models": self.context.models.model_dump(),
-            "trainer": self.context.trainer.model_dump(),
-            "cache_dir": str(self.context.cache_dir),
-            "threads": threads(self.context.trainer),
-            "champion": self._fetch(champion) if champion is not None else None,
-            "provenance": evidence.provenance(self.context, self.round_id, plan, identity, champion),
-        }
-        (self.folder / SPEC_FILE).write_text(json.dumps(spec, indent=2))
-
-    def _fetch(self, champion: VersionInfo) -> dict[str, Any]:
-        """Where the champion's files are, or what is wrong with them: serving refuses them just so, and a
-        round that fails over them would fail for ever.
-        """
-        folder, problem = None, None
-        try:
-            folder = str(self.registry.download(self.domain, champion.version, self.folder / "champion"))
-        except AdapterRejected as error:
-            problem = str(error)
-        return {"version": champion.version, "folder": folder, "problem": problem}
 
     def _child(self) -> dict[str, Any]:
         # A candidate of an earlier delivery stands in the way of this one's.
@@ -218,13 +226,16 @@ class _Round:
         """The gate, then a pending version that carries the decision and all that led to it."""
         self.progress({"stage": "register"})
         reports = [MeasureReport.from_dict(result[name]) for name in ("champion", "candidate")]
-        decision = decide(reports[0], reports[1], self.context.gate)
+        others = other_reports(result)
+        decision = decide(reports[0], reports[1], self.context.gate, others)
         evidence.log_training(self.registry, run_id, result, decision)
         evidence.log_measurements(self.registry, run_id, self.domain, reports[0], reports[1])
+        self.registry.log_metrics(run_id, {**others_metrics(others), **self.stages.metrics(result)})
         self.registry.log_artifacts(run_id, self.folder / "candidate", "version")
         tags = {
             **decision.tags(),
             **evidence.tags(self.round_id, plan, found, identity, champion, result),
+            "other_domains": others_tag(others, self.context.gate),
             "validation_status": "pending",
         }
         self._check_lock()
@@ -235,36 +246,8 @@ class _Round:
         """Settle the round's own version; its folder goes last, so that it tells whether the run was
         closed.
         """
-        result = RoundResult.of_version(self._settle(info))
+        result = RoundResult.of_version(settle(self.context, info))
         if self.folder.exists():
             evidence.close(self.registry, info.run_id, self.domain)
             shutil.rmtree(self.folder, ignore_errors=True)
         return result
-
-    def _settle(self, info: VersionInfo) -> VersionInfo:
-        if info.validation_status != "pending":
-            return info
-        settled = self.registry.settle(self.domain, info.version)
-        logger.info(
-            "version %d of domain %s: %s. %s",
-            settled.version,
-            self.domain,
-            settled.tags.get("decision"),
-            settled.tags.get("decision_reason", ""),
-        )
-        if settled.validation_status == "approved":
-            self._publish(settled.version)
-        return settled
-
-    def _publish(self, version: int) -> None:
-        try:
-            publish_champion(self.context.client, ChampionMoved(self.domain, version))
-        except StreamUnavailable as error:
-            logger.warning("workers will notice version %d at their next poll: %s", version, error)
-
-    def _sweep(self) -> None:
-        """Remove what failed rounds of this domain left; with the lock held, none of them is running."""
-        for folder in self.folder.parent.glob("*"):
-            plan = load_plan(folder)
-            if folder != self.folder and plan is not None and plan.domain == self.domain:
-                shutil.rmtree(folder, ignore_errors=True)

@@ -99,7 +99,9 @@ class GateSettings(BaseModel):
     min_heldout_requests: int = Field(default=30, ge=1)
     min_heldout_tokens: int = Field(default=1000, ge=1)
     max_regression: float = Field(default=0.02, ge=0)
-    """Most acceptance that any other domain may lose which the same draft serves (`shared_drafts`)."""
+    """Most acceptance that any other domain may lose which the same draft serves (`shared_drafts`), measured
+    on its newest held-out samples; one with fewer of them than a decision needs is not looked at.
+    """
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
 
     @model_validator(mode="after")

@@ -9,21 +9,18 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from redraft_models.adapter import Adapter, ServingWeights, adaptable_linears, read_adapter, save_adapter
-from redraft_models.dtypes import trained_dtype
+from redraft_models.adapter import Adapter, adaptable_linears, read_adapter, save_adapter
 from redraft_models.errors import AdapterRejected
-from redraft_models.head import HEAD_SHA256, choose_head_ids
+from redraft_models.head import choose_head_ids
 from redraft_models.loading import Draft, eos_token_ids, load_draft, resolve_device
 from redraft_models.settings import ModelSettings
 from redraft_queue.records import Sample
 from torch import Tensor
 
-from redraft_trainer.agreement import live_agreement, self_acceptance
+from redraft_trainer.comparison import OWN, compare, serve_as
 from redraft_trainer.data import Example, build_examples, some_of
 from redraft_trainer.distil import Distilled, Progress, distil
-from redraft_trainer.errors import RoundFailed
 from redraft_trainer.heads import IdCounts, heldout_coverage
-from redraft_trainer.measure import report, score
 from redraft_trainer.plan import part_file
 from redraft_trainer.preparation import make_accelerator
 from redraft_trainer.sample_files import read_samples
@@ -31,10 +28,6 @@ from redraft_trainer.settings import TrainerSettings
 from redraft_trainer.split import Part
 
 CANDIDATE = "candidate"
-LEAST_SELF_ACCEPTANCE = 0.98
-"""A draft that equals the logged law measures 1 but for float16; less means that law and tokens don't fit
-together.
-"""
 PACKAGES = ("torch", "transformers", "peft", "accelerate", "redraft")
 
 
@@ -82,7 +75,11 @@ def train(folder: Path, spec: dict[str, Any], tell: Progress) -> dict[str, Any] 
     provenance["started_from"] = start.version if start is not None else "base"
     sha256 = save_adapter(distilled.model, folder / CANDIDATE, provenance, head_ids=head_ids)
     distilled.model.unload()
-    measured = _measure(folder, draft, champion, sets["heldout"], vocab_size, models, spec, tell)
+    tell({"stage": "measure"})
+    serve_as(draft, models.dtype)
+    candidate = read_adapter(folder / CANDIDATE, draft.module, draft.fingerprint, vocab_size=vocab_size)
+    heldout = {OWN: sets["heldout"], **_others(folder, spec, vocab_size, models, settings, draft)}
+    measured = compare(draft, champion, candidate, heldout, vocab_size, tell)
     return {
         **facts,
         **measured,
@@ -167,6 +164,25 @@ def _examples(
     return sets, skipped
 
 
+def _others(
+    folder: Path,
+    spec: dict[str, Any],
+    vocab_size: int,
+    models: ModelSettings,
+    settings: TrainerSettings,
+    draft: Draft,
+) -> dict[str, list[Example]]:
+    """Held-out examples of the domains that share the draft; those without any are left out."""
+    window = min(models.max_model_len, draft.window or models.max_model_len)
+    found = {
+        domain: build_examples(read_samples(folder / name), window, vocab_size, settings.max_heldout_tokens)[
+            0
+        ]
+        for domain, name in spec["other_domains"].items()
+    }
+    return {domain: examples for domain, examples in found.items() if examples}
+
+
 def _training_facts(distilled: Distilled) -> dict[str, Any]:
     return {
         "best_step": distilled.best_step,
@@ -191,44 +207,3 @@ def _head_facts(head_ids: Tensor | None, vocab_size: int, heldout: list[Example]
         "head_size": vocab_size if head_ids is None else len(head_ids),
         "head_coverage": None if coverage is None else round(coverage, 6),
     }
-
-
-def _measure(
-    folder: Path,
-    draft: Draft,
-    champion: Adapter | None,
-    heldout: list[Example],
-    vocab_size: int,
-    models: ModelSettings,
-    spec: dict[str, Any],
-    tell: Progress,
-) -> dict[str, Any]:
-    """Both drafts as they are served: base + adapter in float32, cast once to the serving dtype, each under
-    its own head.
-    """
-    for parameter in draft.module.parameters():
-        # Parameters alone, as serving loads them: 16-bit rotary tables blur far positions.
-        parameter.data = parameter.data.to(trained_dtype(models.dtype))
-    weights = ServingWeights(draft.module)
-    own = self_acceptance(draft.module, heldout, vocab_size)
-    if own is not None and own < LEAST_SELF_ACCEPTANCE:
-        raise RoundFailed(
-            f"a draft equal to the logged law measures {own:.3f} instead of 1: the samples' laws and tokens "
-            "don't fit together, so nothing can be decided on them"
-        )
-    candidate = read_adapter(folder / CANDIDATE, draft.module, draft.fingerprint, vocab_size=vocab_size)
-    head_sha256 = candidate.provenance.get(HEAD_SHA256)
-    reports: dict[str, Any] = {"self_acceptance": own, "head_sha256": head_sha256}
-    for name, adapter in (("champion", champion), ("candidate", candidate)):
-        reports[f"{name}_checksum"] = weights.apply(adapter)
-
-        def progress(done: int, total: int, draft_name: str = name) -> None:
-            tell({"stage": "measure", "draft": draft_name, "step": done, "total": total})
-
-        head_ids = draft.head_ids if adapter is None else adapter.head_ids
-        scores = score(draft.module, heldout, vocab_size, head_ids=head_ids, progress=progress)
-        reports[name] = report(heldout, scores).to_dict()
-        if name == "champion":
-            serving = spec["champion"]["version"] if champion is not None else "base"
-            reports["live"] = live_agreement(heldout, scores, serving)
-    return reports

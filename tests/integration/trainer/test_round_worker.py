@@ -67,7 +67,8 @@ def test_a_task_ends_in_success_or_failure_with_its_reason(bench: Bench, redis_u
     status = round_status(app, done)
     assert status.state == "SUCCESS"
     keys = ("decision", "reason", "version", "acceptance_rate", "champion_acceptance_rate", "gain")
-    assert set(keys) | {"gain_ci_low", "heldout_requests", "heldout_tokens"} == set(status.details)
+    numbers = {"gain_ci_low", "gain_ci_high", "heldout_requests", "heldout_tokens", "tokens_added"}
+    assert set(keys) | numbers == set(status.details)
     assert status.details["version"] == 1
 
 
