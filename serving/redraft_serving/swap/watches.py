@@ -38,8 +38,11 @@ class Watches:
             self.stop(domain)
             return
         previous = self._registry.alias(domain, self._registry.aliases.previous)
-        unlike = previous is None or previous.version != champion.version
-        if not unlike or not self._loaded(domain, previous):
+        if previous is not None and previous.version == champion.version:
+            # A rollback died before its last step, which this repeats; there is no champion 0 to leave.
+            self._registry.rollback(domain, leaving=0)
+            return
+        if not self._loaded(domain, previous):
             self.stop(domain)
             return
         trial = Trial(domain, "watch", champion.version, previous.version if previous else BASE)
