@@ -205,6 +205,13 @@ def _variables(section: BaseModel, prefix: str) -> Iterator[tuple[str, str]]:
         elif isinstance(value, SecretStr):
             yield variable, value.get_secret_value()
         elif isinstance(value, (list, tuple, dict)):
-            yield variable, json.dumps(value)
+            yield variable, json.dumps(value, default=_plain)
         elif value is not None:
             yield variable, str(value)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON does not know, as another process's settings take it: sections, secrets, paths."""
+    if isinstance(value, BaseModel):
+        return {name: getattr(value, name) for name in type(value).model_fields}
+    return value.get_secret_value() if isinstance(value, SecretStr) else str(value)

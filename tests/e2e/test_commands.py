@@ -18,23 +18,10 @@ from redraft_ops.demo.prompts import word_prompts
 from redraft_ops.demo.setup import free_port
 from redraft_ops.demo.swap import served_version
 from redraft_ops.demo.traffic import run_all
+from redraft_ops.glance.rows import KEYS
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 WORDS = [f"{letter}{number}" for letter in "abcdefgh" for number in range(8)]
-STATUS_KEYS = {
-    "domain",
-    "version",
-    "draft",
-    "base_draft_fingerprint",
-    "acceptance_rate",
-    "tested_tokens",
-    "num_speculative_tokens",
-    "measured_gain",
-    "stream_length",
-    "unseen",
-    "lost",
-    "last_round",
-}
 TRAIN_KEYS = {
     "decision",
     "reason",
@@ -115,7 +102,7 @@ def test_train_status_measure_and_rollback(
     time.sleep(1.0)
 
     (before,) = call(environment, tmp_path, "status")
-    assert set(before) == STATUS_KEYS
+    assert before.keys() == KEYS.keys()
     assert (before["version"], before["stream_length"], before["unseen"], before["lost"]) == (
         "base",
         120,
