@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from redraft_models.adapter import adaptable_linears, write_adapter
 from redraft_models.loading import load_pair
 from redraft_models.registry import Registry
 from redraft_models.settings import ModelSettings
+from safetensors.torch import load_file, save_file
 
 RANK, ALPHA, SCALE = 4, 8.0, 0.1
 KEPT_BYTES = 500
@@ -37,7 +39,7 @@ class Adapters:
         """Register a random adapter, pending nothing; `fault` is one of ROTTEN."""
         place = self.folder / f"{domain}-{seed}"
         provenance = {"base_draft_fingerprint": self.fingerprint}
-        tensors = self._tensors(seed, fault)
+        tensors = self._tensors(seed)
         sha = write_adapter(
             place,
             tensors,
@@ -46,7 +48,7 @@ class Adapters:
             target_modules=sorted(self.linears),
             provenance=provenance,
         )
-        sha = _spoil(place / "adapter", fault) or sha
+        sha = _spoil(place, fault) or sha
         run_id = registry.start_run(domain, f"by hand {seed}", {}, {"round_id": f"{domain}-{seed}"})
         registry.log_artifacts(run_id, place, "version")
         shutil.rmtree(place)
@@ -54,29 +56,36 @@ class Adapters:
         registry.end_run(run_id, "FINISHED")
         return version
 
-    def _tensors(self, seed: int, fault: str) -> dict[str, torch.Tensor]:
+    def _tensors(self, seed: int) -> dict[str, torch.Tensor]:
         generator = torch.Generator().manual_seed(seed)
         tensors = {}
         for path, linear in self.linears.items():
             shapes = {"lora_A": (RANK, linear.in_features), "lora_B": (linear.out_features, RANK)}
             for name, shape in shapes.items():
                 tensors[f"{path}.{name}.weight"] = SCALE * torch.randn(shape, generator=generator)
-        first = next(iter(tensors))
-        if fault == "not a number":
-            tensors[first][0, 0] = float("nan")
-        if fault == "wrong key":
-            tensors[f"{first}.of_another_model"] = tensors.pop(first)
         return tensors
 
 
-def _spoil(adapter: Path, fault: str) -> str | None:
-    """Ruin the files; returns the weights' new hash, which the version claims, so that only its content
+def _spoil(place: Path, fault: str) -> str | None:
+    """Ruin the files; returns the weights' new hash, which tag and provenance claim, so that only the content
     tells.
     """
-    weights = adapter / "adapter_model.safetensors"
+    weights = place / "adapter" / "adapter_model.safetensors"
+    if fault == "pickle":
+        (place / "adapter" / "adapter_model.bin").write_bytes(b"\x80\x04cos\nsystem\n.")
+    if fault in ("", "pickle"):
+        return None
     if fault == "truncated":
         weights.write_bytes(weights.read_bytes()[:KEPT_BYTES])
-        return hashlib.sha256(weights.read_bytes()).hexdigest()
-    if fault == "pickle":
-        (adapter / "adapter_model.bin").write_bytes(b"\x80\x04cos\nsystem\n.")
-    return None
+    else:
+        tensors = load_file(weights)
+        first = sorted(tensors)[0]
+        if fault == "not a number":
+            tensors[first][0, 0] = float("nan")
+        else:
+            tensors[f"{first}.of_another_model"] = tensors.pop(first)
+        save_file(tensors, weights)
+    sha = hashlib.sha256(weights.read_bytes()).hexdigest()
+    provenance = place / "provenance.json"
+    provenance.write_text(json.dumps({**json.loads(provenance.read_text()), "sha256": sha}))
+    return sha

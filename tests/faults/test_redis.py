@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 
 import pytest
@@ -11,6 +12,7 @@ from .checks import (
     in_stream,
     nobody_noticed,
     nothing_lost,
+    ranges,
     trained_once,
     written_is_there,
 )
@@ -65,3 +67,37 @@ def test_redis_full(site: Site, traffic: Traffic) -> None:
     client.config_set("maxmemory", 0)
     assert nothing_lost(site.deployment, traffic) < 10
     all_is_well(site, traffic)
+
+
+def test_redis_flushed(site: Site, traffic: Traffic) -> None:
+    """FLUSHALL takes what is stored, queue and locks included; all that comes later is kept and trained."""
+    a_cursor(site)
+    flushed = time.monotonic()
+    site.deployment.valkey.client().flushall()
+    begins_anew(site, traffic, flushed)
+
+
+def test_redis_restarted_empty(site: Site, traffic: Traffic) -> None:
+    """Killed, and started on an empty disk."""
+    a_cursor(site)
+    site.deployment.valkey.stop(signal.SIGKILL)
+    flushed = time.monotonic()
+    site.deployment.valkey.forget()
+    site.deployment.valkey.start()
+    begins_anew(site, traffic, flushed)
+
+
+def begins_anew(site: Site, traffic: Traffic, flushed: float) -> None:
+    """Whatever was asked after the flush is there; the rounds go on from an empty stream."""
+    another_version(site.deployment)
+    traffic.stop()
+    nobody_noticed(traffic)
+    traffic.records = traffic.since(flushed)
+    nothing_lost(site.deployment, traffic)
+    trained_once(site.deployment)
+
+
+def a_cursor(site: Site) -> None:
+    """A version that tells how far the stream was trained on."""
+    if not ranges(site.deployment):
+        another_version(site.deployment)
