@@ -58,6 +58,12 @@ class Pruning(Moves, Downloads):
             self._describe(domain)
         return Pruned(tuple(gone), freed)
 
+    def prunable(self, domain: str, keep: int) -> list[int]:
+        """What `prune` would delete, oldest first."""
+        versions = self.versions(domain)
+        kept = self._kept(domain, versions, keep)
+        return [info.version for info in reversed(versions) if info.version not in kept]
+
     def _kept(self, domain: str, versions: Sequence[VersionInfo], keep: int) -> set[int]:
         by_number = {info.version: info for info in versions}
         kept = self._all_aliased(domain)
