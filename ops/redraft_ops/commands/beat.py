@@ -1,10 +1,10 @@
-"""`redraft beat`: the clock that asks for training rounds. Exactly one per Redis."""
+"""`redraft beat`: the clock that asks for training rounds. Of several, one asks for each round."""
 
 from __future__ import annotations
 
 
 def beat() -> None:
-    """Ask for a training round of each domain of the settings, every `queue.schedule_seconds`."""
+    """Ask for training rounds of every domain by its schedule, new tokens and falling acceptance."""
     from redraft_ops.logs import configure_logging
     from redraft_ops.settings import load_settings
     from redraft_ops.stack import open_stack

@@ -43,6 +43,23 @@ def test_samples_come_back_in_order_by_range(make_stream: MakeStream, make_sampl
     assert (position.entries_added, position.length, position.tokens_added) == (200, 200, 600)
 
 
+def test_reading_costs_one_command_per_page(
+    make_stream: MakeStream, make_sample: MakeSample, client: redis.Redis
+) -> None:
+    """So a range that is twice as long takes twice as many commands, wherever in the stream it lies."""
+    stream = make_stream()
+    ids = stream.append([make_sample(number) for number in range(6_400)])
+    pages = []
+    for first in (0, 3_200, 4_800):
+        client.config_resetstat()
+        assert len(numbers(stream, ids[first], ids[first + 1_600 - 1])) == 1_599
+        pages.append(client.info("commandstats")["cmdstat_xrange"]["calls"])
+    client.config_resetstat()
+    numbers(stream, ids[0], ids[3_200 - 1])
+    assert pages == [26, 26, 26]  # 25 with samples, and one that finds nothing more
+    assert client.info("commandstats")["cmdstat_xrange"]["calls"] == 51
+
+
 def test_a_range_stays_the_same_while_the_stream_grows(
     make_stream: MakeStream, make_sample: MakeSample
 ) -> None:
