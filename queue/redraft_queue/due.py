@@ -132,7 +132,7 @@ def _trigger(
         return state.trigger
     if sight.running:
         return None
-    if _may_come_early(state, sight, waited_ms, settings):
+    if not _waiting(state, sight, due_ms) and _may_come_early(state, sight, waited_ms, settings):
         new = new_tokens(state, sight.tokens)
         if fallen and new >= settings.min_new_tokens:
             return DROP
@@ -144,6 +144,12 @@ def _trigger(
         ):
             return TOKENS
     return CLOCK if sight.now_ms >= due_ms else None
+
+
+def _waiting(state: ScheduleState, sight: Sight, due_ms: int) -> bool:
+    """The message of the asked round still stands in the queue, or is in work: another one says no more."""
+    ended_since = (state.ended_ms or 0) >= (state.asked_ms or 0)
+    return bool(state.round_id) and not ended_since and sight.now_ms < due_ms
 
 
 def _may_come_early(state: ScheduleState, sight: Sight, waited_ms: int, settings: QueueSettings) -> bool:

@@ -13,6 +13,7 @@ import redis
 
 from redraft_queue import keys
 from redraft_queue.connection import translated
+from redraft_queue.schedule import reset_wait
 
 logger = logging.getLogger(__name__)
 
@@ -30,10 +31,15 @@ class ChampionMoved:
 
 
 def publish_champion(client: redis.Redis, event: ChampionMoved) -> int:
-    """Tell every subscriber; returns how many heard it. Raises StreamUnavailable."""
+    """Tell every subscriber; returns how many heard it. Raises StreamUnavailable.
+
+    The rounds that found nothing to gain were measured against another champion: their wait is over.
+    """
     message = json.dumps({"domain": keys.check_name(event.domain), "version": event.version})
     with translated("publish that a champion moved"):
-        return int(client.publish(keys.EVENTS, message))
+        heard = int(client.publish(keys.EVENTS, message))
+    reset_wait(client, event.domain)
+    return heard
 
 
 def champion_events(client: redis.Redis, stop: threading.Event) -> Iterator[ChampionMoved]:

@@ -21,7 +21,6 @@ from redraft_queue.errors import UnreadableSample
 __all__ = [
     "BASE",
     "OUTCOMES",
-    "READABLE",
     "SCHEMA",
     "Sample",
     "Sampling",
@@ -46,10 +45,8 @@ ids_to_bytes = wire.ids_to_bytes
 
 
 def user_hash(name: str) -> str:
-    """What a sample keeps of a client's name for its user: 16 bytes of BLAKE2b in hex, equal everywhere.
-
-    It finds a user's samples again without their name standing in every entry. It is no secret: whoever has a
-    list of names can hash them too.
+    """What a sample keeps of a client's name for its user: 16 bytes of BLAKE2b in hex, equal everywhere. It
+    is no secret: whoever has a list of names can hash them too.
     """
     return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 

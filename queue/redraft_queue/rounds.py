@@ -18,7 +18,7 @@ from kombu.exceptions import OperationalError
 
 from redraft_queue import keys
 from redraft_queue.celery_conf import QUEUE, TRAIN_ROUND
-from redraft_queue.due import FAILED, OPERATOR
+from redraft_queue.due import FAILED, OPERATOR, SKIPPED
 from redraft_queue.errors import LockHeld, RoundInterrupted, StreamUnavailable
 from redraft_queue.schedule import record_finished
 
@@ -137,7 +137,9 @@ def _deliver(task: Task, run: RunRound, note: _Note, force: bool) -> dict[str, A
             )
             raise Ignore("this round is running already") from held
         logger.info("round %s of domain %s is skipped: %s", round_id, domain, held)
-        return {"decision": "skipped", "reason": str(held)}
+        skipped = {"decision": SKIPPED, "reason": str(held)}
+        note.end(skipped)
+        return skipped
     except Exception as error:
         if progress.interrupted or isinstance(error, RoundInterrupted):
             logger.warning("round %s of domain %s goes back to the queue: the worker stops", round_id, domain)

@@ -27,7 +27,7 @@ return 1
 """
 _RESTAMP = """
 if (redis.call('HGET', KEYS[1], 'asked_ms') or '') ~= ARGV[1] then return 0 end
-redis.call('HSET', KEYS[1], 'asked_ms', ARGV[2])
+redis.call('HSET', KEYS[1], 'asked_ms', ARGV[2], 'round_id', '')
 return 1
 """
 # A round that is delivered again after its end reports a second time; it must count once.

@@ -70,6 +70,12 @@ def verdict(state: dict[str, Any], settings: QueueSettings = SETTINGS, **sight: 
         ({"asked_tokens": 150_000}, {"tokens": 150_000}, None),  # asked already, and nothing came since
         ({}, {"tokens": 49_999}, None),  # the counter was begun anew
         ({}, {"tokens": 50_000}, TOKENS),
+        # The round that was asked for waits in the queue; after it ended, or with its stroke gone by, more.
+        ({"round_id": "r1"}, {"tokens": 150_000}, None),
+        ({"round_id": "r1", "ended_ms": NOW - HOUR}, {"tokens": 150_000}, None),
+        ({"round_id": "r1", "ended_ms": NOW - HOUR // 4}, {"tokens": 150_000}, TOKENS),
+        ({"round_id": "r1", "asked_ms": NOW - HOUR}, {"tokens": 150_000}, TOKENS),
+        ({"round_id": "r1"}, {"tokens": 150_000, "acceptance": FALLEN}, None),
         # Falling acceptance.
         ({}, {"tokens": 120_000, "acceptance": FALLEN}, DROP),
         ({}, {"tokens": 120_000, "acceptance": STEADY}, None),

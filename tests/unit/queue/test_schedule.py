@@ -10,6 +10,7 @@ import redis
 from redraft_queue import keys
 from redraft_queue.due import ScheduleState
 from redraft_queue.errors import StreamUnavailable
+from redraft_queue.events import ChampionMoved, publish_champion
 from redraft_queue.schedule import (
     record_asked,
     record_finished,
@@ -92,6 +93,14 @@ def test_a_fall_ends_the_doubling_and_writes_nothing_where_nothing_is(client: re
     assert not client.exists(KEY)
     finish(client, REJECTED)
     reset_wait(client, "default")
+    assert state(client).rounds_without_gain == 0
+
+
+def test_a_champion_that_moved_ends_the_doubling(client: redis.Redis) -> None:
+    finish(client, REJECTED)
+    publish_champion(client, ChampionMoved("law", 3))
+    assert state(client).rounds_without_gain == 1
+    publish_champion(client, ChampionMoved("default", 3))
     assert state(client).rounds_without_gain == 0
 
 
