@@ -29,8 +29,8 @@ def judge_canary(challenger: Moments, champion: Moments, seconds: float, setting
 
     Promoted when it surely loses less acceptance than `max_acceptance_loss` and surely adds less time per
     token than `max_slowdown`; rejected when it surely loses acceptance or surely adds time; undecided at the
-    limits. Each comparison has two sides of error_rate / 2, so that an equal challenger is rejected with at
-    most `error_rate`, and one at a margin promoted with at most half of that.
+    limits. Each comparison has two sides of error_rate / 2, so that an equal challenger is rejected, and one
+    at a margin promoted, with at most `error_rate`.
     """
     rate, time = _compared(
         challenger,

@@ -17,8 +17,8 @@ SETTINGS = CanarySettings()
 RUNS = 200
 ALLOWED = 8
 """Wrong decisions that 200 runs at a rate of 1 % exceed with a chance of 1 in 4,700 (binomial tail)."""
-ALLOWED_AT_MARGIN = 4
-"""The same for 100 runs at 0.5 %: 1 in 6,300."""
+ALLOWED_AT_MARGIN = 5
+"""The same for 100 runs at 1 %: 1 in 1,900."""
 
 
 def many(difference: float, slower: float = 1.0, n: int = 20_000, runs: int = RUNS) -> list[End]:
@@ -38,7 +38,7 @@ def test_an_equal_challenger_is_rarely_rejected() -> None:
 
 @pytest.mark.parametrize(("difference", "slower"), [(-0.02, 0.97), (0.0, 1.05)])
 def test_one_at_a_margin_is_rarely_promoted(difference: float, slower: float) -> None:
-    """At most error_rate / 2 = 0.5 %. The first is as fast as the champion in spite of what it loses."""
+    """At most error_rate = 1 %. The first is as fast as the champion in spite of what it loses."""
     assert outcomes(many(difference, slower, runs=100))["promote"] <= ALLOWED_AT_MARGIN
 
 
@@ -112,7 +112,7 @@ def test_a_watch_without_a_control_arm_would_roll_back() -> None:
 
 
 def test_one_at_the_watchs_margin_is_rarely_rolled_back() -> None:
-    """At most watch_error_rate / 2 a window: 60 runs of four windows, beyond 6 in 1 of 5,000 tests."""
+    """At most watch_error_rate a window: 60 runs of four windows, beyond 9 in 1 of 4,000 tests."""
     n = 24_000
     ends = [watch(seed, steady(0.63, n), steady(0.65, n), SETTINGS) for seed in range(60)]
-    assert outcomes(ends)["rollback"] <= 6
+    assert outcomes(ends)["rollback"] <= 9
