@@ -25,6 +25,7 @@ def run_serving(stack: Stack) -> None:
             cache_dir=settings.cache_dir,
             default_domain=settings.default_domain,
             domains=tuple(settings.domains),
+            shared_drafts=settings.shared_drafts,
         )
     )
 
@@ -53,7 +54,9 @@ def run_clock(stack: Stack) -> None:
     app = build_app(stack.redis_url, settings.queue)
     client = connect(stack.redis_url, settings.queue)
     heartbeat = Heartbeat(client, "beat", settings.queue.heartbeat_ttl_seconds)
-    run_beat(app, RoundClock(app, client, settings.queue, settings.domains), heartbeat)
+    run_beat(
+        app, RoundClock(app, client, settings.queue, settings.domains, settings.shared_drafts), heartbeat
+    )
 
 
 def run_round_here(
@@ -81,4 +84,6 @@ def train_context(stack: Stack) -> Any:
         cache_dir=settings.cache_dir,
         registry=stack.registry(),
         client=connect(stack.redis_url, settings.queue),
+        canary=settings.serving.canary.share > 0,
+        shared_drafts=settings.shared_drafts,
     )

@@ -11,6 +11,7 @@ import logging
 import signal
 import socket
 from contextlib import ExitStack
+from dataclasses import replace
 from types import FrameType
 
 import uvicorn
@@ -36,7 +37,8 @@ def run(config: WorkerConfig) -> None:
     with ExitStack() as cleanup:
         cleanup.callback(listener.close)
         pair = apart(lambda: load_pair(config.models, config.cache_dir))
-        app = assemble(config, pair, cleanup)
+        host, port = listener.getsockname()[:2]
+        app = assemble(replace(config, url=f"http://{host}:{port}"), pair, cleanup)
         serve(app, listener, config.serving)
 
 

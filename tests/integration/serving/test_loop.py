@@ -95,7 +95,8 @@ def test_samples_of_finished_answers(start: Start, redis_url: str) -> None:
     assert first.output_ids[-1] in worker.engine.pair.eos_token_ids
     assert len(third.output_ids) == 1
     assert set(first.outcome) <= {"accepted", "bonus", "corrected", "plain"}
-    wait_for(lambda: [sign.role for sign in heartbeats(connect(redis_url, SETTINGS))] == ["serving"])
+    signs = connect(redis_url, SETTINGS)
+    wait_for(lambda: [sign.role for sign in heartbeats(signs)] == ["load", "serving"])
 
 
 def test_domains_have_streams_of_their_own(start: Start, redis_url: str) -> None:
