@@ -31,6 +31,8 @@ from redraft_models.lora import (
 from redraft_models.lora_config import LoraShape, parse_config
 
 MAX_ADAPTER_BYTES = 1 << 30
+MAX_JSON_BYTES = 1 << 20
+"""A config or a provenance has a few thousand; parsed, JSON takes many times its own size."""
 _ALLOWED_SUFFIXES = {".json", ".safetensors", ".md"}
 
 
@@ -94,7 +96,10 @@ def _check_files(folder: Path, max_bytes: int) -> None:
                 raise AdapterRejected(
                     f"{name} is neither JSON nor safetensors; an adapter holds nothing else"
                 )
-            total += path.stat().st_size
+            size = path.stat().st_size
+            if path.suffix == ".json" and size > MAX_JSON_BYTES:
+                raise AdapterRejected(f"{name} has {size} bytes, more than the {MAX_JSON_BYTES} allowed")
+            total += size
     if total > max_bytes:
         raise AdapterRejected(f"the adapter has {total} bytes, more than the {max_bytes} allowed")
     needed = (f"{ADAPTER_FOLDER}/{CONFIG_FILE}", f"{ADAPTER_FOLDER}/{WEIGHTS_FILE}", PROVENANCE_FILE)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from redraft_models.errors import AdapterRejected
 from redraft_models.registry_names import model_name
+from redraft_models.registry_transfer import fetch
 from redraft_models.registry_versions import VersionInfo, Versions
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ MAX_BYTES = 2 * 1024**3
 MAX_FILES = 64
 _MAX_DEPTH = 4
 _MAX_REFERENCES = 4
+_MAX_ENTRIES = 256
+"""Files and folders that are looked at before a listing counts as endless."""
 
 _TAGGED_FILES = (
     ("weights", "sha256", "adapter_model.safetensors"),
@@ -107,9 +110,7 @@ class Downloads(Versions):
         for relative, file in files:
             target = partial / relative
             target.parent.mkdir(parents=True, exist_ok=True)
-            repository._download_file(file.path, str(target))
-            received += target.stat().st_size
-            _check_amount(len(files), received, max_bytes)
+            received += fetch(repository, file.path, target, max_bytes - received)
 
     def _repository(self, place: _Place) -> "ArtifactRepository":
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
@@ -119,27 +120,32 @@ class Downloads(Versions):
         )
 
 
-class _File(NamedTuple):
+class _Entry(NamedTuple):
     path: str
     size: int | None
+    is_dir: bool
 
 
-def files_below(repository: "ArtifactRepository", folder: str) -> Iterator[_File]:
-    """The files of a folder, a few folders deep; raises AdapterRejected where it is nested deeper."""
-    return _walk(repository, folder, _MAX_DEPTH)
-
-
-def _walk(repository: "ArtifactRepository", folder: str, depth: int) -> Iterator[_File]:
-    for entry in repository.list_artifacts(folder or None):
+def files_below(repository: "ArtifactRepository", folder: str) -> Iterator[_Entry]:
+    """The files of a folder, a few folders deep; raises AdapterRejected where it is deeper or endless."""
+    for number, entry in enumerate(_walk(repository, folder, _MAX_DEPTH)):
+        if number >= _MAX_ENTRIES:
+            raise AdapterRejected(f"The version lists more than {_MAX_ENTRIES} files and folders.")
         if not entry.is_dir:
-            yield _File(entry.path, entry.file_size)
-        elif depth == 0:
+            yield entry
+
+
+def _walk(repository: "ArtifactRepository", folder: str, depth: int) -> Iterator[_Entry]:
+    for entry in repository.list_artifacts(folder or None):
+        yield _Entry(entry.path, entry.file_size, entry.is_dir)
+        if not entry.is_dir:
+            continue
+        if depth == 0:
             raise AdapterRejected(
                 f"The folder {entry.path!r} is nested more than {_MAX_DEPTH} deep in the version."
             )
-        else:
-            _check_path(entry.path)
-            yield from _walk(repository, entry.path, depth - 1)
+        _check_path(entry.path)
+        yield from _walk(repository, entry.path, depth - 1)
 
 
 def _inside(path: str, place: _Place) -> PurePosixPath:
@@ -180,7 +186,10 @@ def _refuse_links(repository: "ArtifactRepository", place: _Place) -> None:
     local = getattr(repository, "artifact_dir", None)
     if local is None:
         return
-    for folder, directories, files in os.walk(Path(local) / place.folder):
+    root = Path(local) / place.folder
+    if not root.resolve().is_relative_to(Path(local).resolve()):
+        raise AdapterRejected(f"The folder {place.folder!r} of the version leads out of its store by a link.")
+    for folder, directories, files in os.walk(root):
         for name in directories + files:
             if (Path(folder) / name).is_symlink():
                 raise AdapterRejected(f"The file {name!r} of the version is a symbolic link.")

@@ -87,6 +87,21 @@ def test_links_among_the_artifacts_are_not_followed(
     assert not any((tmp_path / "cache").rglob("*"))
 
 
+def test_a_version_whose_folder_is_a_link_out_of_the_store_is_refused(
+    registry: Registry, domain: str, candidate: Candidate, tmp_path: Path
+) -> None:
+    candidate()
+    artifacts = Path(
+        registry._client.get_run(registry.version(domain, 1).run_id).info.artifact_uri.removeprefix("file://")
+    )
+    elsewhere = tmp_path / "elsewhere"
+    (artifacts / "version").rename(elsewhere)
+    (artifacts / "version").symlink_to(elsewhere)
+    with pytest.raises((AdapterRejected, RegistryError)):
+        registry.download(domain, 1, tmp_path / "cache")
+    assert not any((tmp_path / "cache").rglob("*"))
+
+
 def test_too_many_bytes_files_or_levels_are_not_fetched(
     registry: Registry, domain: str, candidate: Candidate, tmp_path: Path
 ) -> None:

@@ -337,3 +337,13 @@ def test_nothing_is_written_for_ids_that_are_none(adapter_folder: AdapterFolder,
     with pytest.raises(AdapterRejected, match="rising order"):
         adapter_folder(1, head_ids=HEAD.flip(0))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["provenance.json", "adapter/adapter_config.json", "more.json"])
+def test_json_of_many_bytes_is_not_parsed(
+    adapter_folder: AdapterFolder, random_draft: Any, name: str
+) -> None:
+    """It would take many times its size in memory, long before a weight is looked at."""
+    folder = adapter_folder(1)
+    (folder / name).write_text('{"a": [' + "0," * (1 << 19) + "0]}")
+    assert f"{name} has 1048" in refusal(folder, random_draft)
