@@ -29,6 +29,7 @@ from pydantic_settings import (
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
+from pydantic_settings.exceptions import SettingsError as UnreadableSetting
 from redraft_models.settings import ModelSettings
 from redraft_queue.keys import check_name
 from redraft_queue.settings import QueueSettings
@@ -143,6 +144,10 @@ def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
         return Settings(**dict(overrides or {}))
     except ValidationError as error:
         raise SettingsError(_sentence(error)) from error
+    except UnreadableSetting as error:
+        raise SettingsError(
+            f"{error}: its value is not the JSON it has to be; see `redraft config`"
+        ) from None
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{TOML_FILE} is not valid TOML ({error}); correct it or remove it") from error
 
@@ -185,7 +190,9 @@ def _sentence(error: ValidationError) -> str:
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         return f"setting {name} does not exist; see `redraft config` for the names"
-    value = "" if "url" in name or "key" in name or not first["loc"] else f" = {first['input']!r}"
+    # A section as a whole holds secrets, whatever its name is.
+    hidden = "url" in name or "key" in name or not first["loc"] or isinstance(first["input"], dict)
+    value = "" if hidden else f" = {first['input']!r}"
     more = error.error_count() - 1
     rest = f" ({more} more wrong)" if more else ""
     return without_password(f"setting {name}{value} is wrong: {message}{rest}; see `redraft config`")

@@ -94,6 +94,48 @@ def test_secrets_are_masked_and_never_in_a_message(monkeypatch: pytest.MonkeyPat
     assert "hunter2" not in str(caught.value)
 
 
+KEYS = {"shop": {"key": "hush-1", "domains": ["support", "faq"], "store": False}, "lab": {"key": "hush-2"}}
+
+
+def test_keys_bound_to_domains_are_masked_and_reach_child_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load_settings({"serving": {"api_keys": KEYS, "admin_key": "hush-3"}})
+    shown = masked(settings)["serving"]
+    assert "hush" not in json.dumps(shown)
+    assert shown["api_keys"]["shop"] == {"key": "*" * 10, "domains": ["support", "faq"], "store": False}
+    for name, value in as_environment(settings).items():
+        monkeypatch.setenv(name, value)
+    assert load_settings().serving == settings.serving
+
+
+@pytest.mark.parametrize(
+    "serving",
+    [
+        {"api_key": "hush-1", "admin_key": "hush-1"},
+        {"api_keys": {**KEYS, "more": {"key": "hush-1"}}},
+        {"api_keys": {"shop": {"key": "hush-1", "domains": "support"}}},
+        {"api_keys": {"shop": "hush-1"}},
+        {"api_keys": {"shop": {"kee": "hush-1"}}},
+        {"api_keys": {"shop": {"key": ["hush-1"]}}},
+        {"api_keys": {"a b": {"key": "hush-1"}}},
+        {"api_keys": ["hush-1"]},
+        {"admin_key": ["hush-1"]},
+        {"admin_key": "hush 1"},
+    ],
+)
+def test_no_key_stands_in_a_message(serving: dict[str, object]) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load_settings({"serving": serving})
+    assert "hush" not in str(refused.value)
+    assert "serving" in str(refused.value)
+
+
+def test_keys_that_are_no_json_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDRAFT_SERVING__API_KEYS", '{"shop": hush-1')
+    with pytest.raises(SettingsError, match="JSON") as refused:
+        load_settings()
+    assert "hush" not in str(refused.value)
+
+
 def test_an_empty_tracking_uri_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compose files pass on variables that nobody has set."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
