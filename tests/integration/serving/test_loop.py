@@ -29,7 +29,7 @@ Start = Callable[..., Worker]
 SETTINGS = QueueSettings(socket_timeout_seconds=0.5)
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 15) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 45) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
