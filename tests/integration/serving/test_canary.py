@@ -6,6 +6,7 @@ draft is. No request may fail in any of it.
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -44,7 +45,12 @@ def member(
 ) -> Iterator[Callable[..., Member]]:
     with ExitStack() as cleanup:
         yield lambda **more: make_member(
-            pair, registry, more.pop("redis_url", redis_url), tmp_path, cleanup, **more
+            pair,
+            more.pop("registry", registry),
+            more.pop("redis_url", redis_url),
+            tmp_path,
+            cleanup,
+            **more,
         )
 
 
@@ -175,6 +181,29 @@ def test_redis_away_decides_nothing_and_serves_on(
     assert tag(registry, second, "canary") == "running"
     assert arms(worker) == {"champion", "challenger"}
     until(lambda: tag(registry, second, "canary") == "failed", [worker])
+
+
+def test_the_registry_away_decides_nothing_and_serves_on(
+    member: Callable[..., Member], version: Callable[..., int], registry: Registry, tracking_uri: str
+) -> None:
+    """Somebody holds MLflow's database; the worker's reads give up after half a second."""
+    first = version(0.0)
+    registry.promote("default", first)
+    worker = member(registry=Registry(tracking_uri, timeout_seconds=0.5))
+    second = version(RUIN, parent=first)
+    registry.settle("default", second, canary=True)
+    wait_for(lambda: worker.watcher.challengers != {})
+    database = sqlite3.connect(tracking_uri.removeprefix("sqlite:///"), timeout=10)
+    database.execute("BEGIN EXCLUSIVE")
+    held = time.monotonic()
+    while time.monotonic() < held + 4:
+        worker.ask()
+    assert worker.failed == []
+    assert arms(worker) == {"champion", "challenger"}
+    database.rollback()
+    database.close()
+    until(lambda: tag(registry, second, "canary") == "failed", [worker])
+    assert worker.version() == first
 
 
 @pytest.mark.parametrize("redis", [True, False])
