@@ -5,6 +5,7 @@ OpsError
 |-- ServerUnreachable     a server that a person waits for is away     exit 1
 |-- EmbeddedValkeyError   the embedded server did not start            exit 1
 |-- ChildEnded            a process that should run on has ended       exit 1
+|-- RoundNotDone          a round that was asked for has failed        exit 1
 |-- DemoFailed            the demo ran and did not show what it should exit 1
 `-- BenchFailed           a part of a bench did not start or answer    exit 1
 """
@@ -30,6 +31,10 @@ class EmbeddedValkeyError(OpsError):
 
 class ChildEnded(OpsError):
     """A child process ended although it should run on; the message carries the end of its log."""
+
+
+class RoundNotDone(OpsError):
+    """A training round that was asked for ended without a result."""
 
 
 class DemoFailed(OpsError):

@@ -21,22 +21,24 @@ def explained(error: Exception) -> tuple[int, str] | None:
 def _wrong() -> tuple[type[Exception], ...]:
     from redraft_models.errors import IncompatiblePair, SourceError
     from redraft_queue.errors import BadName, BadUrl
+    from redraft_serving.actions import UnknownVersion
 
     from redraft_ops.errors import UsageError
     from redraft_ops.settings import SettingsError
 
-    return (SettingsError, IncompatiblePair, SourceError, UsageError, BadName, BadUrl)
+    return (SettingsError, IncompatiblePair, SourceError, UsageError, BadName, BadUrl, UnknownVersion)
 
 
 def _failed() -> tuple[type[Exception], ...]:
     from redraft_models.errors import ModelsError
     from redraft_queue.errors import QueueError
+    from redraft_serving.actions import ActionError
     from redraft_serving.errors import ServingError
     from redraft_trainer.errors import RoundFailed
 
     from redraft_ops.errors import OpsError
 
-    return (ModelsError, QueueError, RoundFailed, ServingError, OpsError)
+    return (ModelsError, QueueError, RoundFailed, ServingError, ActionError, OpsError)
 
 
 def _line(error: Exception) -> str:
