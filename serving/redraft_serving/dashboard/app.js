@@ -2,7 +2,7 @@
 
 import { promote, showActions, wireConfirm } from "./actions.js";
 import { ask, storedKey, storeKey, Unauthorized, Unreachable } from "./api.js";
-import { drawRanges, redraw, showHistory, watchSize } from "./charts.js";
+import { redraw, showHistory, watchSize } from "./charts.js";
 import { byId, el, fill } from "./dom.js";
 import { clock, duration, moment, version } from "./format.js";
 import { showDomains, showNow, showSamples } from "./now.js";
@@ -129,6 +129,5 @@ byId("key-form").addEventListener("submit", (event) => { event.preventDefault();
 byId("domain").addEventListener("change", (event) => choose(event.target.value));
 document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
 wireConfirm();
-drawRanges();
 watchSize();
 refresh();

@@ -14,26 +14,37 @@ const PANES = [
     words: (v) => percent(v), tick: (v) => `${+(v * 100).toFixed(1)}\u202f%`, least: () => 0.1, most: 1 },
   { key: "seconds_per_token", kind: "time", name: "Time per token (lower is better)", height: 150,
     words: (v) => milliseconds(v), tick: (v) => `${+(v * 1000).toPrecision(3)}\u202fms`, least: (top) => top * 0.2, most: Infinity },
-  { key: "num_speculative_tokens", kind: "k", name: "Tokens proposed per round (K)", height: 78,
-    words: (v) => `K = ${v}`, tick: (v) => String(v), least: () => 2, most: Infinity, stepped: true },
+  { key: "proposed_per_round", kind: "k", name: "Tokens proposed per round (K; 0 is off)", height: 78,
+    words: (v) => `K = ${+v.toFixed(1)}`, tick: (v) => String(v), least: () => 2, most: Infinity, stepped: true },
 ];
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-let chosen = 3600;
+const AT_MOST = 21600;
+
+// What the reader chose; until then, the least range that holds the history.
+let chosen;
 let shown = null;
 let plots = [];
 
-export function drawRanges() {
+function drawRanges() {
   fill(byId("ranges"), RANGES.map(([name, seconds]) => el("button", {
-    type: "button", id: `range-${name.replace(" ", "-")}`, "aria-pressed": String(seconds === chosen),
-    onclick: () => { chosen = seconds; drawRanges(); redraw(); },
+    type: "button", id: `range-${name.replace(" ", "-")}`, "aria-pressed": String(seconds === range()),
+    onclick: () => { chosen = seconds; redraw(); },
   }, name)));
+}
+
+function range() {
+  if (chosen !== undefined) return chosen;
+  const first = shown?.history?.time_ms[0] ?? shown?.nowMs ?? 0;
+  const age = ((shown?.nowMs ?? 0) - first) / 1000;
+  return RANGES.map(([, seconds]) => seconds).find((seconds) => seconds >= Math.min(age, AT_MOST));
 }
 
 // `history` as in the overview's document; null clears the panes.
 export function showHistory(history, nowMs) {
   shown = { history, nowMs };
+  drawRanges();
   const empty = !history || !history.time_ms.length;
   const never = empty || !history.tested.at(-1) && !history.decoded_tokens.at(-1);
   byId("history-empty").hidden = !never;
@@ -58,7 +69,7 @@ const columns = () => {
 function span() {
   const end = shown.nowMs / 1000;
   const first = shown.history.time_ms[0] / 1000;
-  return [chosen === null ? Math.min(first, end - 60) : end - chosen, end];
+  return [range() === null ? Math.min(first, end - 60) : end - range(), end];
 }
 
 function build() {

@@ -18,8 +18,7 @@ export function showNow(view) {
       ` tested tokens, since ${version(card.version)} serves`]),
     figure("Time per token", "seconds-per-token", milliseconds(perToken), perToken,
       perToken ? `${(1 / perToken).toFixed(1)} tokens/s per choice, latest finished` : "of finished choices"),
-    figure("Speculation", "k", card.state === "off" || !card.num_speculative_tokens && card.state === "fixed" ? "off" : `K = ${card.num_speculative_tokens}`,
-      card.num_speculative_tokens, state(card)),
+    figure("Speculation", "k", depth(card), card.num_speculative_tokens, state(card)),
     figure("Measured gain", "gain", times(policy?.measured_gain ?? null), policy?.measured_gain, gain(policy)));
   fill(byId("reason"), policy ? `Policy: ${policy.reason}` : "");
 }
@@ -31,6 +30,13 @@ function served({ row, detail, now }) {
   if (promoted) words.push(" since ", moment(promoted, now));
   if (row.previous !== null && row.previous !== row.champion) words.push(`, before it ${version(row.previous)}`);
   return words;
+}
+
+// Off, on, or how many tokens a round proposes; the last round may have had room for none.
+function depth(card) {
+  const k = card.state === "fixed" ? card.policy?.setting ?? card.num_speculative_tokens : card.num_speculative_tokens;
+  if (card.state === "off" || (card.state === "fixed" && !k)) return "off";
+  return k ? `K = ${k}` : "on";
 }
 
 function state(card) {
@@ -88,7 +94,7 @@ export function showDomains(view, choose) {
     const name = row.domain === domain ? row.domain
       : el("button", { type: "button", class: "link", id: `see-${row.domain}`, onclick: () => choose(row.domain) }, row.domain);
     return [name, version(card?.version), percent(card?.acceptance_rate) ?? "no data yet",
-      card?.state === "off" ? "off" : `K = ${card?.num_speculative_tokens}`,
+      card ? depth(card) : "unknown",
       row.stream ? count(row.stream.unseen) : "unknown", row.stream ? flagged(row.stream.lost) : "unknown"];
   })));
 }

@@ -11,12 +11,14 @@ export function showWorkers(view) {
     return;
   }
   const columns = [["Worker"], ["Heard of"], [`Serves in ${domain}`], ["Started", "wide"]];
+  const started = workers.some((worker) => worker.started_ms);
+  if (!started) columns.pop();
   fill(byId("workers"), table("Workers", columns, workers.map((worker) => [
     [worker.role, el("span", { class: "small muted" }, `${worker.host}:${worker.pid}`)],
     worker.silent ? el("span", { class: "bad" }, `silent for ${duration(worker.age_seconds)}`) : `${duration(worker.age_seconds)} ago`,
     serves(worker, domain, row),
     worker.started_ms ? moment(worker.started_ms, now) : "",
-  ])));
+  ].slice(0, columns.length))));
 }
 
 function serves(worker, domain, row) {

@@ -11,8 +11,12 @@ WINDOW_TOKENS = 512
 """A point covers the looks before it until so many tokens were tested (or timed): two standard errors are at
 most 4.5 points of acceptance then."""
 LEAST_TOKENS = 32
+_WINDOW_ROUNDS = 128
+_LEAST_ROUNDS = 8
 IDLE_SECONDS = 60.0
 """A curve ends where nothing was counted for so long."""
+
+_COUNTED = ("rounds", "proposed", "tested", "accepted", "emitted")
 
 Point = tuple[float, DomainLook]
 
@@ -22,24 +26,29 @@ def curves(
 ) -> dict[str, Any]:
     """The history of one domain as columns of one length, times in milliseconds since 1970.
 
-    `acceptance` is accepted / tested of one version, never across a swap. `seconds_per_token` is the decoding
-    time of finished choices over their tokens, as their clients saw it.
+    `acceptance_rate` is accepted / tested of one version, never across a swap. `seconds_per_token` is the
+    decoding time of finished choices over their tokens, as their clients saw it. `proposed_per_round` is the
+    K that was had: of rounds that proposed something, 0 where the domain is off.
     """
     points = [(look.at, look.domains[domain]) for look in looks if domain in look.domains]
     found = [look for _, look in points]
-    accepted = [(look.tested, float(look.accepted)) for look in found]
+    counts = [look.counts for look in found]
+    accepted = [(one.tested, float(one.accepted)) for one in counts]
+    proposed = [(one.rounds, float(one.proposed)) for one in counts]
     decoded = [(look.decode.tokens, look.decode.seconds) for look in found]
-    starts = list(_starts(found))
+    starts, whole = list(_starts(found)), [0] * len(points)
+    per_round = _rates(points, proposed, whole, _WINDOW_ROUNDS, _LEAST_ROUNDS)
     return {
         "time_ms": [_ms(at, now, now_ms) for at, _ in points],
         "acceptance_rate": list(_rates(points, accepted, starts)),
-        "seconds_per_token": list(_rates(points, decoded, [0] * len(points))),
+        "seconds_per_token": list(_rates(points, decoded, whole)),
+        "proposed_per_round": [
+            0.0 if look.state == "off" else mean for look, mean in zip(found, per_round, strict=True)
+        ],
         "num_speculative_tokens": [look.num_speculative_tokens for look in found],
         "state": [look.state for look in found],
         "version": [look.version for look in found],
-        "tested": [look.tested for look in found],
-        "accepted": [look.accepted for look in found],
-        "emitted": [look.emitted for look in found],
+        **{name: [getattr(one, name) for one in counts] for name in _COUNTED},
         "decode_seconds": [round(look.decode.seconds, 4) for look in found],
         "decoded_tokens": [look.decode.tokens for look in found],
         "marks": [
@@ -59,7 +68,11 @@ def _starts(found: Sequence[DomainLook]) -> Iterator[int]:
 
 
 def _rates(
-    points: Sequence[Point], sums: Sequence[tuple[int, float]], starts: Sequence[int]
+    points: Sequence[Point],
+    sums: Sequence[tuple[int, float]],
+    starts: Sequence[int],
+    window: int = WINDOW_TOKENS,
+    least: int = LEAST_TOKENS,
 ) -> Iterator[float | None]:
     """Growth of the second sum over that of the first, over the newest looks with enough of it."""
     back = 0
@@ -69,10 +82,10 @@ def _rates(
         if index and count > sums[index - 1][0]:
             grew_at = at
         back = max(back, starts[index])
-        while back + 1 < index and count - sums[back + 1][0] >= WINDOW_TOKENS:
+        while back + 1 < index and count - sums[back + 1][0] >= window:
             back += 1
         grown = count - sums[back][0]
-        if grown < LEAST_TOKENS or at - grew_at > IDLE_SECONDS:
+        if grown < least or at - grew_at > IDLE_SECONDS:
             yield None
         else:
             yield round((value - sums[back][1]) / grown, 6)

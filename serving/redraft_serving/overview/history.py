@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from redraft_serving.engine.interface import CHAMPION, DraftStatistics, Engine
 from redraft_serving.overview.times import DecodeTime, DecodeTimes
@@ -21,8 +21,22 @@ _LONGEST_SECONDS = 14 * 86_400.0
 _THIN_EVERY = 16
 _MARKS = 100
 
-_Counts = Mapping[tuple[str, int | str], tuple[int, int, int]]
-"""(tested, accepted, emitted) by (domain, version), as the engine tells them."""
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What the champion arm's rounds did. `rounds`: of one row each, that proposed something."""
+
+    rounds: int = 0
+    proposed: int = 0
+    tested: int = 0
+    accepted: int = 0
+    emitted: int = 0
+
+    def grown(self, before: Counts, now: Counts) -> Counts:
+        """These, and what a version counted from `before` to `now`. One that begins again begins at zero."""
+        triples = list(zip(astuple(self), astuple(before), astuple(now), strict=True))
+        again = any(new < old for _, old, new in triples)
+        return Counts(*(total + new - (0 if again else old) for total, old, new in triples))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +44,7 @@ class DomainLook:
     """Counts of one domain since the history began; they never fall, whatever is swapped."""
 
     version: int | str
-    tested: int
-    accepted: int
-    emitted: int
+    counts: Counts
     decode: DecodeTime
     num_speculative_tokens: int
     state: str
@@ -78,7 +90,8 @@ class History:
         self._lock = threading.Lock()
         self._looks: list[Look] = []
         self._marks: deque[Mark] = deque(maxlen=_MARKS)
-        self._before: _Counts = {}
+        self._before: Mapping[tuple[str, int | str], Counts] = {}
+        """Of the last look, by domain and version: a promoted challenger has counted before."""
         self._since_thinning = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="redraft-history", daemon=True)
@@ -124,20 +137,12 @@ class History:
     def _of(
         self, draft: DraftStatistics, last: DomainLook | None, times: Mapping[str, DecodeTime]
     ) -> DomainLook:
-        """Add what the serving version counted since the last look. One that begins again begins at zero."""
-        counts = _counts(draft)
-        before = self._before.get((draft.domain, draft.version), (0, 0, 0))
-        if any(now < then for now, then in zip(counts, before, strict=True)):
-            before = (0, 0, 0)
-        sums = (last.tested, last.accepted, last.emitted) if last else (0, 0, 0)
-        tested, accepted, emitted = (
-            sum_ + now - then for sum_, now, then in zip(sums, counts, before, strict=True)
-        )
+        """Add what the serving version counted since the last look."""
+        before = self._before.get((draft.domain, draft.version), Counts())
+        counts = last.counts if last else Counts()
         return DomainLook(
             draft.version,
-            tested,
-            accepted,
-            emitted,
+            counts.grown(before, _counts(draft)),
             times.get(draft.domain, DecodeTime()),
             draft.num_speculative_tokens,
             draft.state,
@@ -171,5 +176,5 @@ def thinned(looks: list[Look], now: float) -> list[Look]:
     return kept
 
 
-def _counts(draft: DraftStatistics) -> tuple[int, int, int]:
-    return draft.tested, draft.accepted, draft.emitted
+def _counts(draft: DraftStatistics) -> Counts:
+    return Counts(draft.rounds, draft.proposed, draft.tested, draft.accepted, draft.emitted)

@@ -120,7 +120,7 @@ def test_a_rate_never_mixes_two_versions(engine: CountingEngine, history: Histor
     rates = curve(history, clock)["acceptance_rate"]
     assert rates[1:] == [0.9] * 9 + [0.1] * 10
     looks = history.looks()
-    mixed = (looks[12].domains["law"].accepted - looks[7].domains["law"].accepted) / 500
+    mixed = (looks[12].domains["law"].counts.accepted - looks[7].domains["law"].counts.accepted) / 500
     assert 0.1 < mixed < 0.9, "a window over the swap would show a draft that never served"
 
 
@@ -182,7 +182,7 @@ def test_two_weeks_fit_in_some_hundred_looks(engine: CountingEngine, history: Hi
     ages = [clock.now - look.at for look in looks]
     assert all(gap <= max(300, age / 15) + 300 for gap, age in zip(gaps, ages, strict=False))
     assert all(gap == 5 for gap in gaps[-40:]), "the last minutes stay as they were"
-    assert looks[-1].domains["law"].tested == engine.drafts["law", "champion"].tested
+    assert looks[-1].domains["law"].counts.tested == engine.drafts["law", "champion"].tested
 
 
 def test_thinning_keeps_the_newest_and_drops_the_oldest(history: History, clock: Clock) -> None:
