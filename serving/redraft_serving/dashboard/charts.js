@@ -14,7 +14,7 @@ const PANES = [
     words: (v) => percent(v), tick: (v) => `${+(v * 100).toFixed(1)}\u202f%`, least: () => 0.1, most: 1 },
   { key: "seconds_per_token", kind: "time", name: "Time per token (lower is better)", height: 150,
     words: (v) => milliseconds(v), tick: (v) => `${+(v * 1000).toPrecision(3)}\u202fms`, least: (top) => top * 0.2, most: Infinity },
-  { key: "proposed_per_round", kind: "k", name: "Tokens proposed per round (K; 0 is off)", height: 78,
+  { key: "proposed_per_round", kind: "k", name: "K, tokens proposed per round", height: 78,
     words: (v) => `K = ${+v.toFixed(1)}`, tick: (v) => String(v), least: () => 2, most: Infinity, stepped: true },
 ];
 
@@ -165,8 +165,8 @@ function readout(index) {
   for (const pane of PANES) {
     const node = byId("panes").querySelector(`[data-readout="${pane.key}"]`);
     const value = history[pane.key][at];
-    const words = value === null || value === undefined ? "no traffic" : pane.words(value);
-    node.textContent = under ? `${moment} \u00b7 ${version(history.version[at])} \u00b7 ${words}` : `now ${words}`;
+    const words = value === null || value === undefined ? "no traffic now" : pane.words(value);
+    node.textContent = under ? `${moment} \u00b7 ${version(history.version[at])} \u00b7 ${words}` : value === null || value === undefined ? words : `now ${words}`;
   }
 }
 

@@ -20,7 +20,7 @@ export function showTrial(view) {
     el("span", { "data-arm": name, "data-value": arm.requests }, count(arm.requests)), count(arm.tested),
     percent(arm.acceptance_rate) ?? "no data yet", milliseconds(arm.seconds_per_token) ?? "no data yet"]);
   fill(byId("trial-body"), el("div", { class: "narrow" }, table("Both arms of the trial", columns, rows)), bounds(trial),
-    el("p", { class: "sentence" }, trial.sentence ?? ""),
+    el("p", { class: "sentence" }, trial.sentence ?? "Not compared yet: each arm needs more finished requests."),
     el("p", { class: "muted small" }, progress(trial, view.now)));
 }
 
@@ -39,8 +39,7 @@ function bounds(trial) {
     lines.push(el("span", null, "Time per token, change"), drawn(trial.slowdown, limits.slowdown, -1),
       el("span", { class: "num" }, `${part(estimate)} (${part(low)} to ${part(high)}), may add ${percent(limits.slowdown, 0)}`));
   }
-  return lines.length ? el("div", { class: "bounds" }, lines)
-    : el("p", { class: "note" }, "Not compared yet: each arm needs more finished requests.");
+  return lines.length ? el("div", { class: "bounds" }, lines) : null;
 }
 
 // Wide bounds at the beginning would squeeze the limit into the middle: at most three limits to each side.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from redraft_queue import load
 from redraft_queue.heartbeat import SignOfLife
 
 Version = int | str
@@ -15,6 +16,9 @@ FORGET_SECONDS = 3600.0
 """A silent worker is shown, and counted in /metrics, for so long."""
 BEHIND_SECONDS = 20.0
 """A worker follows its champion within a few polls; one that takes longer than this lags."""
+
+_SIGNALS = {load.ROLE}
+"""Roles under which a worker says something else beside its sign of life."""
 
 _Place = tuple[str, str, int]
 
@@ -40,7 +44,8 @@ class Workers:
     def look(self, signs: Sequence[SignOfLife], champions: Mapping[str, Version]) -> None:
         """Take in all signs that there are now, and the registry's champions as far as they are known."""
         now = self._clock()
-        present = {(sign.role, sign.host, sign.pid): sign for sign in signs}
+        workers = [sign for sign in signs if sign.role not in _SIGNALS]
+        present = {(sign.role, sign.host, sign.pid): sign for sign in workers}
         for place, sign in present.items():
             seen = self._seen.get(place)
             if seen is None or seen.sign.time != sign.time:

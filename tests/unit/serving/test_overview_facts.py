@@ -150,3 +150,8 @@ def test_details_that_another_program_wrote(workers: Workers, details: Any) -> N
     workers.look([sign(1, details)], {"law": 4})
     row = only(workers)
     assert (row["drafts"], row["behind"], row["started_ms"]) == ({}, [], None)
+
+
+def test_a_workers_load_is_no_worker(workers: Workers) -> None:
+    workers.look([sign(1), sign(1, place=("load", "a", 1))], {})
+    assert only(workers)["role"] == "serving"
