@@ -27,7 +27,7 @@ class Prefill:
     def begin(self, row: Row) -> None:
         """Take over what is known of the prompt's beginning."""
         row.length = row.cached_tokens = self.prefixes.restore(
-            self.rounds.cache, row.slot, row.tokens, "target"
+            self.rounds.cache, row.slot, row.tokens, _key(row)
         )
         self._begun += 1
         row.draft_reads = self.planner.wants_draft(row) or self._begun % DRAFTLESS_SHARE == 0
@@ -57,5 +57,12 @@ class Prefill:
         """Remember what both caches hold of a row, for rows that begin alike; nothing of a rotten one."""
         if row.rotten:
             return
-        self.prefixes.keep(self.rounds.cache, row.slot, row.tokens[: row.length], "target")
+        self.prefixes.keep(self.rounds.cache, row.slot, row.tokens[: row.length], _key(row))
         self.rounds.proposer.keep(row)
+
+
+def _key(row: Row) -> tuple[str, str]:
+    """Domains find only their own beginnings: by `cached_tokens` and by the time to the first token, a client
+    of one would learn what the others have asked.
+    """
+    return "target", row.request.domain

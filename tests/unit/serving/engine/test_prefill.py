@@ -96,6 +96,18 @@ def test_a_repeated_beginning_is_not_read_again(
     assert sum(kept) == second.statistics.accepted
 
 
+def test_a_domain_finds_none_of_anothers_beginnings(
+    pair: ModelPair, long_prompt: tuple[list[int], list[int]], run_engine: Serve
+) -> None:
+    """Its own it does; of the others a client could tell, by `cached_tokens`, what they have asked."""
+    served = run_engine(pair)
+    cached = [
+        served.ask(long_prompt[0], 4, domain=domain).wait().statistics.cached_tokens
+        for domain in ("law", "medicine", "law", "medicine")
+    ]
+    assert cached == [0, 0, 288, 288]
+
+
 def test_after_a_swap_the_draft_reads_what_only_the_target_knows(
     pair: ModelPair, long_prompt: tuple[list[int], list[int]], run_engine: Serve, tmp_path: Path
 ) -> None:
