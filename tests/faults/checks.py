@@ -12,9 +12,9 @@ from redraft_queue.positions import id_key
 from .deployment import Deployment, metric, until
 from .traffic import Traffic
 
-DRAIN_SECONDS = 30.0
+DRAIN_SECONDS = 60.0
 DROPPED, WRITTEN = "redraft_samples_dropped_total", "redraft_samples_written_total"
-WHOLE_ROUND_SECONDS = 90.0
+WHOLE_ROUND_SECONDS = 240.0
 
 
 def nobody_noticed(traffic: Traffic) -> None:

@@ -233,12 +233,16 @@ def served(url: str, domain: str = "default") -> Any:
 
 
 def until(
-    condition: Callable[[], bool], seconds: float, problem: str, process: Process | None = None
+    condition: Callable[[], bool],
+    seconds: float,
+    problem: str,
+    process: Process | None = None,
+    pause: float = 0.05,
 ) -> float:
     """Wait for a condition; returns the seconds that it took. Fails after `seconds`."""
     began = time.monotonic()
     while not condition():
         assert time.monotonic() - began < seconds, f"{problem} after {seconds:g} s"
-        assert process is None or process.alive, f"{process.name} ended, see {process.log}"  # type: ignore[union-attr]
-        time.sleep(0.05)
+        assert process is None or process.alive, f"{process.name} ended, see {process.log}"
+        time.sleep(pause)
     return time.monotonic() - began

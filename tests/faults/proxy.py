@@ -31,7 +31,9 @@ class Proxy:
         self.up()
 
     def heal(self) -> None:
-        """No fault."""
+        """No fault; what is held is let go."""
+        if hasattr(self, "release"):
+            self.release.set()
         self.slow_seconds = 0.0
         """Wait so long before each answer."""
         self.status: int | None = None
@@ -41,7 +43,9 @@ class Proxy:
         self.spoil: str | None = None
         """Turn over bits in the answers to requests that this pattern matches."""
         self.hold: str | None = None
-        """Neither pass on nor answer requests that this pattern ("METHOD path") matches, until `release`."""
+        """Neither pass on nor answer requests that this pattern ("METHOD path") matches, and drop them at
+        `release`.
+        """
         self.held = threading.Event()
         """Set once a request is held."""
         self.release = threading.Event()
@@ -107,6 +111,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if proxy.hold and re.search(proxy.hold, name):
             proxy.held.set()
             proxy.release.wait(TIMEOUT_SECONDS)
+            self.close_connection = True
+            return
         if proxy.slow_seconds:
             proxy.release.wait(proxy.slow_seconds)
         if proxy.status is not None:

@@ -148,6 +148,11 @@ class Mlflow(Server):
             *("--workers", "1"),
         ]
 
+    def launch(self) -> None:
+        """Without its seven processes for jobs, which nobody asks for here."""
+        self.environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
+        super().launch()
+
     def answers(self) -> bool:
         """Its health page."""
         try:

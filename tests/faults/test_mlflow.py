@@ -12,7 +12,7 @@ from .conftest import Site
 from .deployment import metric, served, until
 from .traffic import Traffic
 
-pytestmark = [pytest.mark.faults, pytest.mark.integration]
+pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.timeout(600)]
 
 FAULT_SECONDS = 10.0
 SLOW_SECONDS = 15.0

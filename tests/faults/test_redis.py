@@ -19,7 +19,7 @@ from .checks import (
 from .conftest import Site
 from .traffic import Traffic
 
-pytestmark = [pytest.mark.faults, pytest.mark.integration]
+pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.timeout(600)]
 
 STOPPED_SECONDS, FROZEN_SECONDS, FULL_SECONDS = 60.0, 8.0, 10.0
 
@@ -34,7 +34,6 @@ def all_is_well(site: Site, traffic: Traffic) -> None:
     trained_once(site.deployment)
 
 
-@pytest.mark.timeout(400)
 def test_redis_stopped_for_a_minute(site: Site, traffic: Traffic) -> None:
     """Samples wait in the worker and are written when it is back, within 10 s."""
     site.deployment.valkey.stop()

@@ -1,0 +1,194 @@
+"""Training workers and their children die in a round, and rounds are asked for or delivered twice."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from redraft_queue.celery_app import build_app, request_round, round_status
+from redraft_queue.settings import QueueSettings
+
+from .adapters import Adapters
+from .checks import another_version, nobody_noticed, nothing_lost, ranges, trained_once
+from .conftest import Site
+from .deployment import Process, until
+from .rounds import WAIT_SECONDS, a_child, children, running
+from .traffic import Traffic
+
+pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.timeout(600)]
+
+CHILD_GONE_SECONDS = 30.0
+END_SECONDS = 120.0
+LATE_WORKER = Path(__file__).with_name("late_worker.py")
+
+HELD = {
+    "collect": r"POST .*/runs/create",
+    "register": r"POST .*/model-versions/create",
+    "settle": r"POST .*/model-versions/set-tag",
+    "settle half-way": r"POST .*/registered-models/set-tag",
+}
+"""Phases by the call to MLflow that follows them: the worker waits in it, and dies."""
+
+
+def went_on(site: Site, traffic: Traffic) -> None:
+    """Another round brings a version; nobody noticed, nothing is lost, trained twice or left pending."""
+    another_version(site.deployment)
+    traffic.stop()
+    nobody_noticed(traffic)
+    nothing_lost(site.deployment, traffic)
+    trained_once(site.deployment)
+    assert site.deployment.registry().pending("default") == []
+
+
+def folder(site: Site, round_id: str) -> Path:
+    """A round's files."""
+    return site.deployment.folder / "data" / "rounds" / round_id
+
+
+def runs_in(site: Site, round_id: str) -> Process:
+    """The worker whose log says last that it took the round."""
+    taken = [w for w in site.workers if f"[{round_id}] received" in w.log.read_text(errors="replace")]
+    assert len(taken) == 1, [w.name for w in taken]
+    return taken[0]
+
+
+@pytest.mark.parametrize("phase", [*HELD, "train", "measure"])
+def test_worker_killed(phase: str, site: Site, traffic: Traffic, adapters: Adapters) -> None:
+    """SIGKILL to the Celery worker; the other one goes on after the dead one's lock has ended."""
+    a_bad_champion(site, adapters, 500 + [*HELD, "train", "measure"].index(phase))
+    hit = at_call if phase in HELD else at_child
+    with hit(site, phase) as round_id:
+        runs_in(site, round_id).kill()
+    until(
+        lambda: not children(folder(site, round_id)), CHILD_GONE_SECONDS, "the training outlives its worker"
+    )
+    went_on(site, traffic)
+
+
+def a_bad_champion(site: Site, adapters: Adapters, seed: int) -> None:
+    """One that the next round surely improves on, so that it is promoted."""
+    registry = site.deployment.registry()
+    registry.promote("default", adapters.register(registry, seed))
+
+
+@contextmanager
+def at_call(site: Site, phase: str) -> Iterator[str]:
+    """A round that waits for MLflow's answer to the call that follows `phase`."""
+    proxy = site.deployment.proxy
+    proxy.hold = HELD[phase]
+    assert proxy.held.wait(WAIT_SECONDS), f"no round came to {HELD[phase]}"
+    round_id = running(site.deployment)
+    assert round_id is not None
+    yield round_id
+    proxy.heal()
+
+
+@contextmanager
+def at_child(site: Site, phase: str) -> Iterator[str]:
+    """A round whose child trains, or measures what it has written; it stands still for a moment."""
+    round_id, child = a_child(site.deployment)
+    place = folder(site, round_id)
+    if phase == "measure":
+        until(lambda: (place / "candidate").exists(), WAIT_SECONDS, "no candidate", pause=0.002)
+    os.kill(child, signal.SIGSTOP)
+    assert not (place / "result.json").exists()
+    yield round_id
+    os.kill(child, signal.SIGCONT)
+
+
+def test_training_child_killed(site: Site, traffic: Traffic) -> None:
+    """SIGKILL to the training process, as by the system when memory ends."""
+    round_id, child = a_child(site.deployment)
+    os.kill(child, signal.SIGKILL)
+    failed(site, round_id)
+    went_on(site, traffic)
+
+
+def test_training_child_out_of_memory(site: Site, traffic: Traffic) -> None:
+    """From now on it gets no memory."""
+    round_id, child = a_child(site.deployment)
+    resource.prlimit(child, resource.RLIMIT_AS, (1 << 20, 1 << 20))
+    failed(site, round_id)
+    went_on(site, traffic)
+
+
+def test_training_child_runs_into_its_time_limit(site: Site, traffic: Traffic) -> None:
+    """It stands still; the worker ends it at the limit."""
+    for worker in site.workers:
+        worker.stop()
+    limit = {"REDRAFT_QUEUE__ROUND_TIME_LIMIT_SECONDS": "15"}
+    impatient = site.deployment.worker("worker-impatient", **limit)
+    round_id, child = a_child(site.deployment)
+    os.kill(child, signal.SIGSTOP)
+    failed(site, round_id)
+    assert not children(folder(site, round_id))
+    impatient.stop()
+    site.heal()
+    went_on(site, traffic)
+
+
+def failed(site: Site, round_id: str) -> None:
+    """The round is a failure with a reason in words; no version came of it."""
+    app = build_app(site.deployment.valkey.url, QueueSettings())
+    until(lambda: round_status(app, round_id).finished, END_SECONDS, "the round does not end")
+    status = round_status(app, round_id)
+    app.close()
+    assert status.state == "FAILURE", status
+    assert status.details["error"]
+    assert "Traceback" not in status.details["error"]
+    assert round_id not in {info.tags.get("round_id") for info in ranges(site.deployment)}
+
+
+def test_two_beats(site: Site, traffic: Traffic) -> None:
+    """Both look at the same clock; each round is asked for by one, and one is enough."""
+    began = asked(site, site.clock)
+    second = site.deployment.beat("beat-second")
+    site.deployment.heard(second)
+    moment, before = time.monotonic(), asked(site, site.clock, second)
+    another_version(site.deployment)
+    passed = time.monotonic() - moment
+    # One more at either end of the time that was looked at, whatever its length.
+    assert asked(site, site.clock, second) - before <= passed / 5 + 2
+    site.clock.kill()
+    left = asked(site, second)
+    until(lambda: asked(site, second) > left, END_SECONDS, "the second beat does not go on")
+    second.stop()
+    site.heal()
+    assert began >= 0
+    went_on(site, traffic)
+
+
+def asked(site: Site, *clocks: Process) -> int:
+    """Rounds that these beats have asked for."""
+    return sum(clock.log.read_text(errors="replace").count("is asked for") for clock in clocks)
+
+
+def test_message_delivered_twice(site: Site, traffic: Traffic) -> None:
+    """The broker takes each running round for lost after 3 s and hands it to the other worker."""
+    for worker in site.workers:
+        worker.stop()
+    short = {"REDRAFT_QUEUE__VISIBILITY_TIMEOUT_SECONDS": "3"}
+    late = [site.deployment.run(f"late-{n}", script=LATE_WORKER, **short) for n in range(2)]
+    again = "was delivered again while it runs; skipped"
+    until(lambda: any(again in w.log.read_text() for w in late), WAIT_SECONDS, "no second delivery")
+    another_version(site.deployment)
+    for worker in late:
+        worker.stop()
+    site.heal()
+    went_on(site, traffic)
+
+
+def test_asked_twice_with_one_id(site: Site, traffic: Traffic) -> None:
+    """Two messages of one round lie in the queue before any worker takes them."""
+    app = build_app(site.deployment.valkey.url, QueueSettings())
+    round_id = request_round(app, "default", force=True)
+    request_round(app, "default", force=True, round_id=round_id)
+    until(lambda: round_status(app, round_id).finished, WAIT_SECONDS, "the round does not end")
+    app.close()
+    went_on(site, traffic)
