@@ -128,7 +128,9 @@ class _Assembly:
     def _domains(self) -> Domains:
         """Those of the settings, and those that ever had a sample: their drafts load at the start."""
         config = self.config
-        named = (*config.domains, *config.serving.domain_speculative_tokens, *config.shared_drafts)
+        serving = config.serving
+        own = (*serving.domain_speculative_tokens, *serving.bound_domains)
+        named = (*config.domains, *own, *config.shared_drafts)
         domains = Domains(config.default_domain, named, config.serving.max_domains)
         try:
             for name in self.stream.domains() if self.stream is not None else ():

@@ -21,6 +21,7 @@ from redraft_models.loading import load_pair
 
 from redraft_serving.assembly import WorkerConfig, assemble
 from redraft_serving.errors import CannotListen
+from redraft_serving.http.connections import uvicorn_options
 from redraft_serving.settings import ServingSettings
 
 __all__ = ["WorkerConfig", "run"]
@@ -66,6 +67,7 @@ def serve(app: FastAPI, listener: socket.socket, settings: ServingSettings) -> N
         access_log=False,
         lifespan="off",
         timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
+        **uvicorn_options(settings),
     )
     host, port = listener.getsockname()[:2]
     logger.info("serving %s on http://%s:%d", app.state.context.model.name, host, port)
