@@ -8,6 +8,9 @@ from redraft_models.errors import RegistryError
 VERSION_ARTIFACT = "version"
 """Folder among a run's artifacts that holds what a version is made of: `adapter/` and `provenance.json`."""
 
+NOTE = "mlflow.note.content"
+"""Tag of a run or an experiment that MLflow's UI shows as its description."""
+
 CHAMPION_IS_BASE = "champion_is_base"
 """Tag of the registered model: "true" after a rollback to the base draft, which no alias can point at."""
 

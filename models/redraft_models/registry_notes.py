@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from redraft_models.errors import RegistryError
-from redraft_models.registry_names import model_name
+from redraft_models.registry_names import NOTE, model_name
 from redraft_models.registry_summary import model_description
 from redraft_models.registry_text import numbers, standing, version_description
 from redraft_models.registry_versions import VersionInfo
@@ -16,7 +16,6 @@ from redraft_models.registry_writes import Writes
 
 logger = logging.getLogger(__name__)
 
-NOTE = "mlflow.note.content"
 SHOWN_VERSIONS = 10
 """Rows of the table in the registered model's text."""
 

@@ -3,10 +3,12 @@
 Every call names its run, so nothing here depends on the "active run" of a thread.
 """
 
+import hashlib
 import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -14,17 +16,31 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from redraft_models.errors import RegistryError
 from redraft_models.registry_connection import Connection, already_exists
-from redraft_models.registry_names import checked_identifier, experiment_name
+from redraft_models.registry_names import NOTE, checked_identifier, experiment_name
 from redraft_models.registry_text import experiment_description
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from mlflow.entities import DatasetInput
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
-_NOTE = "mlflow.note.content"
 _TABLES = "mlflow.loggedArtifacts"
 _BATCH = 100
+_DIGEST = 12
+
+
+@dataclass(frozen=True)
+class RunData:
+    """What a run read, for the column *Dataset* of MLflow's table of runs.
+
+    `source` and `profile` are plain values; equal sources get equal digests, so runs on one range are found.
+    """
+
+    name: str
+    context: Literal["training", "eval"]
+    source: Mapping[str, object]
+    profile: Mapping[str, object]
 
 
 class Runs(Connection):
@@ -101,6 +117,16 @@ class Runs(Connection):
         listed.append({"path": artifact_file, "type": "table"})
         self._write("tag a run", lambda: self._client.set_tag(run_id, _TABLES, json.dumps(listed)))
 
+    def log_data(self, run_id: str, data: Sequence[RunData]) -> None:
+        """Name what a run read."""
+        inputs = [_dataset_input(one) for one in data]
+        self._write("name what was read", lambda: self._client.log_inputs(run_id, inputs))
+
+    def note_run(self, run_id: str, name: str, text: str) -> None:
+        """Name and description (Markdown) of a run."""
+        self._write("name a run", lambda: self._client.update_run(run_id, name=name))
+        self._write("note a run", lambda: self._client.set_tag(run_id, NOTE, text))
+
     def end_run(self, run_id: str, status: RunStatus = "FINISHED") -> None:
         """Close a run."""
         self._write("end a run", lambda: self._client.set_terminated(run_id, status))
@@ -123,7 +149,7 @@ class Runs(Connection):
             (self._artifact_root / f"redraft-{domain}").absolute().as_uri() if self._artifact_root else None
         )
         try:
-            tags = {_NOTE: experiment_description(domain)}
+            tags = {NOTE: experiment_description(domain)}
             return str(self._client.create_experiment(name, None if self.remote else location, tags))
         except Exception as error:
             if already_exists(error):  # another process was faster
@@ -138,6 +164,20 @@ class Runs(Connection):
             "find a run", lambda: self._client.search_runs([experiment], condition, max_results=1)
         )
         return str(runs[0].info.run_id) if runs else None
+
+
+def _dataset_input(data: RunData) -> "DatasetInput":
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    source = json.dumps(data.source, sort_keys=True)
+    dataset = Dataset(
+        name=data.name,
+        digest=hashlib.sha256(source.encode()).hexdigest()[:_DIGEST],
+        source_type="redis_stream",
+        source=source,
+        profile=json.dumps(data.profile),
+    )
+    return DatasetInput(dataset, [InputTag("mlflow.data.context", data.context)])
 
 
 def _batches(items: list[Any]) -> Iterator[list[Any]]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 BASE = "base"
+PICTURED_VERSIONS = 50
 
 
 def why(found: Collected) -> str:
@@ -107,7 +108,17 @@ def tags(
         "champion_live_acceptance_rate": _rounded(live["live_acceptance"]),
         "champion_agreement": agreement_sentence(live),
         "champion_problem": result["champion_problem"],
+        "train_requests": found.requests["train"],
+        "train_tokens": found.tokens["train"],
+        "replayed_tokens": found.tokens["train"] - found.tokens["new"],
+        **_acceptance_interval(result),
     }
+
+
+def _acceptance_interval(result: Mapping[str, Any]) -> dict[str, float | None]:
+    """Ends of the candidate's own interval, for the picture over versions."""
+    interval = MeasureReport.from_dict(result["candidate"]).interval()
+    return {"acceptance_ci_low": _rounded(interval.low), "acceptance_ci_high": _rounded(interval.high)}
 
 
 def agreement_sentence(live: Mapping[str, Any]) -> str:
@@ -137,6 +148,9 @@ def log_training(registry: Registry, run_id: str, result: Mapping[str, Any], dec
             "champion_acceptance_rate": decision.champion_acceptance_rate,
             "gain": decision.gain,
             "gain_ci_low": decision.gain_ci_low,
+            "gain_ci_high": decision.gain_ci_high,
+            "heldout_requests": decision.heldout_requests,
+            "heldout_tokens": decision.heldout_tokens,
             "champion_live_acceptance_rate": live["live_acceptance"],
             "trained_tokens": result["trained_tokens"],
             "training_seconds": result["training_seconds"],
@@ -180,18 +194,10 @@ def close(registry: Registry, run_id: str, domain: str) -> None:
     """The picture over versions, and the end of the run. The version stands already: a failure here is only
     told.
     """
-    from redraft_trainer.pictures import VersionPoint, acceptance_by_version
+    from redraft_trainer.pictures import acceptance_by_version, version_points
 
     try:
-        points = [
-            VersionPoint(
-                info.version,
-                float(info.tags["acceptance_rate"]),
-                promoted=info.tags.get("decision") == "promoted",
-            )
-            for info in registry.versions(domain)
-            if "acceptance_rate" in info.tags
-        ]
+        points = version_points(registry.versions(domain, most=PICTURED_VERSIONS))
         registry.log_figure(
             run_id, acceptance_by_version(points, domain), "pictures/acceptance_by_version.png"
         )
@@ -208,6 +214,8 @@ def close_failed(registry: Registry, run_id: str, error: BaseException, folder: 
         log = folder / LOG_FILE
         if log.is_file():
             registry.log_text(run_id, log.read_text(errors="replace")[-100_000:], LOG_FILE)
+        outcome = "interrupted" if interrupted else "failed"
+        registry.note_run(run_id, f"no version: {outcome}", f"**{outcome.capitalize()}.** {error}")
         registry.end_run(run_id, "KILLED" if interrupted else "FAILED")
     except RegistryError as problem:
         logger.warning("the failed run %s was not closed: %s", run_id, problem)

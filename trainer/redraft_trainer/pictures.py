@@ -3,18 +3,21 @@
 Figures are made without pyplot, so they need no display, share no state between threads and free themselves.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from redraft_models.registry_versions import VersionInfo
 
 from redraft_trainer.reports import MeasureReport, PositionScore
 
 CHAMPION, CANDIDATE, LOSS, GRID = "#8a8f98", "#1f6feb", "#c2410c", "#e5e7eb"
+_COLORS = {"promoted": CANDIDATE, "not promoted": CHAMPION, "rolled back": LOSS}
 
 _STYLE = {
     "figure.facecolor": "white",
@@ -33,17 +36,50 @@ _STYLE = {
 }
 
 
+Outcome = Literal["promoted", "not promoted", "rolled back"]
+
+
 @dataclass(frozen=True)
 class VersionPoint:
-    """One version in the picture over versions: its acceptance, the interval's ends, and what became of
-    it.
+    """One version in the picture over versions: its acceptance, the interval's ends, the champion's
+    acceptance on the same held-out samples, and what became of it.
     """
 
     version: int
     acceptance_rate: float
     low: float | None = None
     high: float | None = None
-    promoted: bool = False
+    champion: float | None = None
+    outcome: Outcome = "not promoted"
+
+
+def version_points(versions: Iterable[VersionInfo]) -> list[VersionPoint]:
+    """Points of the versions that were measured, from their tags."""
+    measured = (info for info in versions if _rate(info.tags, "acceptance_rate") is not None)
+    return [
+        VersionPoint(
+            info.version,
+            _rate(info.tags, "acceptance_rate") or 0.0,
+            low=_rate(info.tags, "acceptance_ci_low"),
+            high=_rate(info.tags, "acceptance_ci_high"),
+            champion=_rate(info.tags, "champion_acceptance_rate"),
+            outcome=_outcome(info),
+        )
+        for info in measured
+    ]
+
+
+def _outcome(info: VersionInfo) -> Outcome:
+    if "rollback_reason" in info.tags:
+        return "rolled back"
+    return "promoted" if "promoted_at" in info.tags else "not promoted"
+
+
+def _rate(tags: Mapping[str, str], name: str) -> float | None:
+    try:
+        return float(tags[name])
+    except (KeyError, ValueError):
+        return None
 
 
 def acceptance_by_position(champion: MeasureReport, candidate: MeasureReport, domain: str = "") -> Figure:
@@ -71,32 +107,37 @@ def acceptance_by_position(champion: MeasureReport, candidate: MeasureReport, do
 
 
 def acceptance_by_version(points: Sequence[VersionPoint], domain: str = "") -> Figure:
-    """Measured acceptance of each version with its interval; those that became champion are filled."""
+    """Measured acceptance of each version with its interval, beside the champion's in the same round; those
+    that became champion are filled.
+    """
     with _figure() as figure:
         axes = figure.subplots()
         ordered = sorted(points, key=lambda point: point.version)
         for point in ordered:
             low = point.acceptance_rate if point.low is None else point.low
             high = point.acceptance_rate if point.high is None else point.high
-            axes.vlines(
-                point.version, low, high, color=CANDIDATE if point.promoted else CHAMPION, linewidth=2
-            )
-        for promoted, color, name in ((True, CANDIDATE, "promoted"), (False, CHAMPION, "not promoted")):
-            shown = [point for point in ordered if point.promoted is promoted]
+            axes.vlines(point.version, low, high, color=_COLORS[point.outcome], linewidth=2)
+        beside = {point.version: point.champion for point in ordered if point.champion is not None}
+        if beside:
+            label = "champion of that round"
+            places = (list(beside), list(beside.values()))
+            axes.scatter(*places, marker="_", s=120, color="black", zorder=2, label=label)
+        for outcome, color in _COLORS.items():
+            shown = [point for point in ordered if point.outcome == outcome]
             axes.scatter(
                 [point.version for point in shown],
                 [point.acceptance_rate for point in shown],
                 s=45,
                 zorder=3,
                 edgecolors=color,
-                facecolors=color if promoted else "white",
-                label=name,
+                facecolors="white" if outcome == "not promoted" else color,
+                label=outcome,
             )
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if ordered:
             axes.set_xlim(ordered[0].version - 1, ordered[-1].version + 1)
         _rates(axes, f"Acceptance by version{_of(domain)}")
-        axes.set_xlabel("version (each measured on its own round's held-out prompts)")
+        axes.set_xlabel("version; each round has its own held-out samples, so compare point and dash")
         axes.legend(loc="lower right")
         return figure
 

@@ -26,6 +26,7 @@ from redraft_queue.stream import SampleStream
 
 from redraft_trainer import evidence
 from redraft_trainer.context import Progress, RoundResult, TrainContext
+from redraft_trainer.datasets import log_data
 from redraft_trainer.errors import DiskFull, LockLost, RoundTimeout
 from redraft_trainer.failures import DISK_ADVICE, disk_is_full
 from redraft_trainer.folders import sweep
@@ -178,6 +179,7 @@ class _Round:
         params = evidence.params(self.context, plan, found, champion)
         run_id = self.registry.start_run(self.domain, self.round_id, params, {"round_id": self.round_id})
         try:
+            log_data(self.registry, run_id, plan, found)
             write_spec(self.context, self.folder, self.round_id, plan, identity, champion)
             with self.stages.timed("child"):
                 result = self._child()

@@ -4,11 +4,13 @@ import io
 
 import pytest
 from matplotlib.figure import Figure
+from redraft_models.registry import VersionInfo
 from redraft_trainer.pictures import (
     VersionPoint,
     acceptance_by_position,
     acceptance_by_version,
     training_curves,
+    version_points,
 )
 from redraft_trainer.reports import MeasureReport, RequestScore, position_scores
 
@@ -35,11 +37,32 @@ def test_both_drafts_are_named_with_their_rates() -> None:
 
 
 def test_versions_are_drawn_as_whole_numbers_with_intervals() -> None:
-    points = [VersionPoint(2, 0.6, 0.55, 0.65, promoted=True), VersionPoint(1, 0.5)]
+    points = [VersionPoint(2, 0.6, 0.55, 0.65, 0.5, "promoted"), VersionPoint(1, 0.5)]
     figure = acceptance_by_version(points, "docs")
     assert png(figure).startswith(b"\x89PNG")
     assert all(float(tick).is_integer() for tick in figure.axes[0].get_xticks())
     assert figure.axes[0].get_ylim() == (0.0, 1.0)
+
+
+def test_points_over_versions_come_from_tags_and_stand_what_is_missing() -> None:
+    def info(number: int, **tags: str) -> VersionInfo:
+        return VersionInfo("faq", number, "run", "READY", 0, "", tags)
+
+    rates = {"acceptance_rate": "0.6", "champion_acceptance_rate": "0.5"}
+    points = version_points(
+        [
+            info(4, **rates, promoted_at="2026", rollback_reason="fell"),
+            info(3, **rates, promoted_at="2026", acceptance_ci_low="0.5", acceptance_ci_high="x"),
+            info(2, **rates),
+            info(1, adopted_from="redraft-support/1"),
+        ]
+    )
+    assert points == [
+        VersionPoint(4, 0.6, champion=0.5, outcome="rolled back"),
+        VersionPoint(3, 0.6, low=0.5, champion=0.5, outcome="promoted"),
+        VersionPoint(2, 0.6, champion=0.5),
+    ]
+    assert png(acceptance_by_version(points, "faq")).startswith(b"\x89PNG")
 
 
 def test_curves_mark_the_step_that_was_kept() -> None:
