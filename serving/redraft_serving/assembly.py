@@ -35,7 +35,7 @@ from redraft_serving.http.app import build_app
 from redraft_serving.http.domains import Domains
 from redraft_serving.http.errors import BadRequest
 from redraft_serving.http.metrics import LoopCounters
-from redraft_serving.http.served import ServedModel
+from redraft_serving.http.served import ServedModel, public_name
 from redraft_serving.live import LiveAcceptance
 from redraft_serving.loss import LossMeter
 from redraft_serving.overview import Overview
@@ -75,7 +75,7 @@ def assemble(config: WorkerConfig, pair: ModelPair, cleanup: ExitStack) -> FastA
 def served_model(pair: ModelPair, settings: ServingSettings) -> ServedModel:
     """What clients may know of a pair."""
     return ServedModel(
-        name=settings.served_model_name or pair.target.source,
+        name=settings.served_model_name or public_name(pair.target.source),
         tokenizer=pair.tokenizer,
         vocab_size=pair.vocab_size,
         max_model_len=pair.max_model_len,

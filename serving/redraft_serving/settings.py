@@ -34,7 +34,7 @@ class ServingSettings(BaseModel):
     host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     served_model_name: str | None = Field(
-        default=None, description="Model id that clients name; by default the target's source."
+        default=None, description="Model id that clients name; by default the target's hub id or folder name."
     )
     api_key: Secret | None = Field(
         default=None, description="Key that clients send as `Authorization: Bearer`, for all of /v1."

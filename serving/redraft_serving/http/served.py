@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
@@ -27,3 +28,9 @@ class ServedModel:
         """Raise ModelNotFound where a request names another model. No name is ours."""
         if asked is not None and asked != self.name:
             raise ModelNotFound(asked, self.name)
+
+
+def public_name(source: str) -> str:
+    """What clients call a model that has no other name: a hub id as it is, of a path only its last part."""
+    path = Path(source).expanduser()
+    return path.resolve().name if path.exists() or path.is_absolute() else source

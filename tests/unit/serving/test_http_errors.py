@@ -6,12 +6,14 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
 from redraft_serving.http import schemas
+from redraft_serving.http.served import public_name
 from transformers import PreTrainedTokenizerFast
 
 from .test_http import TWO_WORDS, WRONG, ScriptedEngine, application
@@ -126,6 +128,18 @@ def test_a_template_speaks_for_itself_or_not_at_all(client: httpx.Client, templa
     answer = client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "a"}]})
     assert (answer.status_code, words in answer.text) == (400, True)
     check_plain(answer)
+
+
+def test_a_models_name_is_no_path(tmp_path: Path) -> None:
+    """It stands in every answer, and in the error for a wrong one."""
+    folder = tmp_path / "SmolLM2"
+    folder.mkdir()
+    assert [public_name(source) for source in (str(folder), f"{folder}/", "/gone/model.gguf")] == [
+        "SmolLM2",
+        "SmolLM2",
+        "model.gguf",
+    ]
+    assert [public_name(source) for source in ("default", "org/model-1B")] == ["default", "org/model-1B"]
 
 
 def test_the_log_names_the_request_of_a_fault(
