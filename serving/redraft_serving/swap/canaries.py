@@ -14,7 +14,7 @@ from redraft_serving.engine.interface import CHALLENGER, PREVIOUS
 from redraft_serving.swap.arms import Arms
 from redraft_serving.swap.champions import refusal
 from redraft_serving.swap.decisions import Decisions
-from redraft_serving.swap.served import BASE, FAILED, REFUSED
+from redraft_serving.swap.served import BASE, FAILED, REFUSED, Seldom
 
 logger = logging.getLogger(__name__)
 
@@ -28,10 +28,11 @@ class Canaries:
         self._served = arms.served
         self._trials = trials
         self._decisions = decisions
+        self._search = Seldom()
 
     def step(self, domain: str, champion: VersionInfo | None) -> bool:
         """Load, judge or end the domain's canary; True while one runs or has just been decided."""
-        info = self._registry.running_canary(domain)
+        info = self._find(domain)
         if info is None or not info.ready:
             self._stop(domain)
             return False
@@ -47,6 +48,15 @@ class Canaries:
             return True
         self._run(info, self._served.version(domain) or BASE)
         return True
+
+    def _find(self, domain: str) -> VersionInfo | None:
+        """The version whose canary runs; its tags say so, its alias only finds it quickly."""
+        info = self._registry.alias(domain, self._registry.aliases.challenger)
+        if info is not None and info.canary_running:
+            return info
+        if self._served.version(domain, CHALLENGER) is not None or self._search.due(domain):
+            return self._registry.running_canary(domain)
+        return None
 
     def _run(self, info: VersionInfo, champion: int | str) -> None:
         started = info.tags.get(CANARY_STARTED, "")

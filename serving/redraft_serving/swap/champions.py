@@ -14,7 +14,7 @@ from redraft_models.registry_names import REJECTED, STATUS
 
 from redraft_serving.engine.interface import CHAMPION
 from redraft_serving.swap.arms import Arms
-from redraft_serving.swap.served import BASE, REFUSED
+from redraft_serving.swap.served import BASE, REFUSED, Seldom
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ class Champions:
         self._served = arms.served
         self._adopt_from = adopt_from
         self._shared = shared
+        self._search = Seldom()
 
     def follow(self, domain: str) -> VersionInfo | None:
         """Serve the champion as the registry has it now, and return it. Raises RegistryError."""
@@ -55,6 +56,8 @@ class Champions:
         if source is None or domain == source or domain in self._shared:
             return None
         if self._served.version(source) == BASE or self._served.version(domain) != BASE:
+            return None
+        if not self._search.due(domain):
             return None
         info = self._registry.adopt(domain, source)
         if info is not None:

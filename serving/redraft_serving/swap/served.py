@@ -13,6 +13,7 @@ logger = logging.getLogger(__name__)
 
 BASE = "base"
 SWAPPED, REFUSED, FAILED = "swapped", "rejected", "failed"
+_SELDOM = 20
 
 
 class Served:
@@ -65,3 +66,17 @@ class Served:
     def content(self, about: str) -> None:
         """What was complained about is over."""
         self._complaints.pop(about, None)
+
+
+class Seldom:
+    """Lets a search through when it is first asked for and at each 20th time: searches cost MLflow, and the
+    interpreter that serves, several times what reading an alias does.
+    """
+
+    def __init__(self) -> None:
+        self._asked: Counter[str] = Counter()
+
+    def due(self, domain: str) -> bool:
+        """Whether to search now."""
+        self._asked[domain] += 1
+        return self._asked[domain] % _SELDOM == 1

@@ -164,6 +164,19 @@ def test_a_worker_that_dies_in_a_canary_leaves_its_evidence(
     wait_for(lambda: found() > seen)
 
 
+def test_a_canary_is_found_without_its_alias(
+    member: Callable[..., Member], version: Callable[..., int], registry: Registry
+) -> None:
+    first = version(0.0)
+    registry.promote("default", first)
+    worker = member()
+    second = version(RUIN, parent=first)
+    registry.settle("default", second, canary=True)
+    registry._drop_alias("default", registry.aliases.challenger)
+    wait_for(lambda: worker.watcher.challengers == {"default": second})
+    until(lambda: tag(registry, second, "canary") == "failed", [worker])
+
+
 def test_redis_away_decides_nothing_and_serves_on(
     member: Callable[..., Member], version: Callable[..., int], registry: Registry, redis_url: str
 ) -> None:
