@@ -21,7 +21,7 @@ Text = str | None
 
 
 def forget(
-    request: Annotated[Text, typer.Option(help="Samples of this request (its X-Request-Id).")] = None,
+    request: Annotated[Text, typer.Option(help="Samples of this request, by the `id` of its answer.")] = None,
     user: Annotated[Text, typer.Option(help="Samples of this user, as requests name it in `user`.")] = None,
     domain: Annotated[Text, typer.Option(help="All samples and the schedule of this domain.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
