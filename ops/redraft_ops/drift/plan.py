@@ -33,7 +33,9 @@ class DriftPlan:
     serving: dict[str, Any] = field(
         default_factory=lambda: {
             "poll_seconds": 1.0,
-            "canary": {"share": 0.5, "min_requests": 15, "min_tested_tokens": 300},
+            "canary": {"share": 0.5, "min_requests": 15, "min_tested_tokens": 300, "watch_share": 0.1},
+            "acceptance_short_tokens": 500.0,
+            "acceptance_long_tokens": 5_000.0,
         }
     )
     queue: dict[str, Any] = field(
