@@ -23,6 +23,7 @@ from redraft_queue.clock import clock_of
 from redraft_queue.due import Acceptance, ScheduleState, Sight, Verdict, decide
 from redraft_queue.errors import BadName, QueueError
 from redraft_queue.heartbeat import heartbeats
+from redraft_queue.lock import ask_held
 from redraft_queue.rounds import request_round
 from redraft_queue.schedule import record_asked, record_sent, reset_wait, restamp, server_ms, state_of
 from redraft_queue.settings import QueueSettings
@@ -99,7 +100,7 @@ class RoundClock:
         for domain in names:
             pipeline.hgetall(keys.schedule(domain))
             pipeline.get(keys.tokens(domain))
-            pipeline.exists(keys.round_lock(domain))
+            ask_held(pipeline, domain, self._settings.lock_ttl_seconds)
         found: list[Any] = pipeline.execute(raise_on_error=False)
         for at, domain in enumerate(names):
             fields, tokens, lock = answers = found[3 * at : 3 * at + 3]

@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from types import TracebackType
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import redis
 
@@ -25,6 +25,12 @@ _RELEASE = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0
 """
+# A key's end is a time of the server's wall clock: set back an hour, a dead holder's lock would stay an hour.
+_HELD = """
+local left = redis.call('PTTL', KEYS[1])
+if left > 2 * tonumber(ARGV[1]) then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end
+return left == -2 and 0 or 1
+"""
 _BEATS_PER_TTL = 4
 _LOST_AFTER = 0.75
 
@@ -32,7 +38,8 @@ _LOST_AFTER = 0.75
 class RoundLock:
     """`with RoundLock(client, domain, round_id, ttl_seconds) as lock:` holds the domain for one round.
 
-    A thread extends the lock four times per `ttl_seconds`; a dead holder's lock is free after that time.
+    A thread extends the lock four times per `ttl_seconds`; a dead holder's lock is free after that time. If
+    the server's clock was set back it is free that time after somebody asks for it.
     `lost` is set when the lock is or may soon be somebody else's: it was taken over or deleted, or Redis
     hasn't answered for three quarters of the ttl. A round looks at `lost` before it publishes anything.
     Entering raises LockHeld or StreamUnavailable; leaving never raises. The token makes a release by an old
@@ -57,6 +64,7 @@ class RoundLock:
         with translated(f"take the round lock of domain {self._domain}"):
             taken = self._client.set(self._key, self._token, nx=True, px=self._ttl_ms)
             if not taken and self._client.get(self._key) != self._token:
+                ask_held(self._client, self._domain, self._ttl_seconds)
                 raise LockHeld(self._domain, holder(self._client, self._domain) or "unknown")
         self._thread = threading.Thread(
             target=self._beat, args=(asked,), name=f"round-lock-{self._domain}", daemon=True
@@ -99,6 +107,14 @@ class RoundLock:
     def _lose(self, reason: str) -> None:
         logger.error("round %s lost the lock of domain %s: %s", self._round_id, self._domain, reason)
         self.lost.set()
+
+
+def ask_held(client: redis.Redis, domain: str, ttl_seconds: float) -> Any:
+    """1 if a round holds the domain, else 0; of a pipeline, its place in it. Raises redis.RedisError.
+
+    A lock that would last far longer than `ttl_seconds` gets that time: a living holder extends it as ever.
+    """
+    return client.eval(_HELD, 1, keys.round_lock(domain), str(max(1, round(ttl_seconds * 1000))))
 
 
 def holder(client: redis.Redis, domain: str) -> str | None:

@@ -11,7 +11,7 @@ import time
 import pytest
 import redis
 from redraft_queue.errors import LockHeld
-from redraft_queue.lock import RoundLock, holder
+from redraft_queue.lock import RoundLock, ask_held, holder
 
 KEY = "redraft:lock:round:default"
 
@@ -50,6 +50,22 @@ def test_a_living_holder_keeps_the_lock(client: redis.Redis) -> None:
     client.set(KEY, "round-1 token", px=400)
     time.sleep(0.6)
     assert holder(client, "default") is None
+
+
+def test_a_dead_holders_lock_ends_also_if_the_servers_clock_was_set_back(client: redis.Redis) -> None:
+    """Its end is a time of that clock, here an hour ahead; whoever asks for the domain gives it its ttl."""
+    client.set(KEY, "round-1 token", px=3_600_000)
+    with pytest.raises(LockHeld), RoundLock(client, "default", "round-2", 0.4):
+        pytest.fail("the lock of another round was taken")
+    time.sleep(0.6)
+    assert holder(client, "default") is None
+
+    with RoundLock(client, "default", "round-1", 0.4):
+        client.pexpire(KEY, 3_600_000)
+        assert ask_held(client, "default", 0.4) == 1
+        time.sleep(1.2)
+        assert ask_held(client, "default", 0.4) == 1
+    assert ask_held(client, "default", 0.4) == 0
 
 
 DIES = """
