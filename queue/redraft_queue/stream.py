@@ -164,6 +164,16 @@ class SampleStream:
             yield page
             start = f"({page[-1][0]}"
 
+    def forgotten(self, domain: str, after_id: str | None, through_id: str | None) -> int:
+        """How many samples of a range were deleted on request."""
+        ends = (after_id or BEGINNING, through_id or BEGINNING)
+        pipeline = self._client.pipeline(transaction=True)
+        for end in ends:
+            forgotten.count_after(pipeline, domain, end)
+        with translated(f"count the deleted samples of domain {domain}"):
+            counts = pipeline.execute()
+        return forgotten.counted(counts[:2], ends[0]) - forgotten.counted(counts[2:], ends[1])
+
     def dead(self, domain: str, count: int = 100) -> list[DeadLetter]:
         """The newest dead letters of the domain, newest first."""
         return self._dead.list(domain, count)

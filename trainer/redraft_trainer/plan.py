@@ -49,6 +49,8 @@ class Plan:
     """Entries that were trimmed before the range was fixed, and that no round saw."""
     holdout_percent: int = 0
     """The share of prompts that earlier rounds held out: a lower setting makes none of them trainable."""
+    forgotten: int = 0
+    """Entries of the range that had been deleted on request before it was fixed."""
     others: Mapping[str, str | None] = field(default_factory=dict)
     """Domains that share the draft, with the newest id of each: what they are measured up to."""
 
@@ -66,10 +68,13 @@ class Collected:
     holdout_percent: int = 0
     """The share of prompts that was held out."""
     tally: ReadTally = field(default_factory=ReadTally)
+    forgotten: int = 0
+    """Entries of the range that were deleted on request, by the time it had been read."""
 
     def lost(self, plan: Plan) -> int:
         """Entries of the range that no round saw: trimmed before it was fixed, or before it was read."""
-        return max(plan.lost, plan.new_entries - self.tally.entries)
+        deleted = max(0, self.forgotten - plan.forgotten)
+        return max(plan.lost, plan.new_entries - self.tally.entries - deleted)
 
 
 def make_plan(
@@ -93,6 +98,7 @@ def make_plan(
         new_entries=backlog.new_entries,
         new_tokens=backlog.new_tokens,
         lost=backlog.lost,
+        forgotten=position.forgotten,
         holdout_percent=int(cursor.get("holdout_percent", 0)),
         others={other: stream.position(other).last_id for other in others},
     )
@@ -156,6 +162,7 @@ def collect(
                 writers[split(sample, settings.holdout_percent, settings.validation_percent)].write(sample)
             else:
                 found.skipped[reason] += 1
+        found.forgotten = stream.forgotten(plan.domain, plan.after_id, plan.last_id)
         new_tokens = writers["train"].tokens
         found.requests["new"], found.tokens["new"] = writers["train"].requests, new_tokens
         wanted = round(new_tokens * settings.replay_fraction / (1 - settings.replay_fraction))

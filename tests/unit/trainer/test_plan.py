@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import redis
+from redraft_queue.forget import forget_request
 from redraft_queue.positions import StreamPosition
 from redraft_queue.records import Sample
 from redraft_queue.settings import QueueSettings
@@ -153,6 +154,26 @@ def test_samples_trimmed_between_planning_and_reading_are_lost_and_counted(
     found, _ = taken(stream, plan, tmp_path)
     assert plan.lost == 0
     assert found.lost(plan) == 30
+
+
+def test_what_is_deleted_on_request_is_not_lost(
+    stream: SampleStream, client: redis.Redis, tmp_path: Path
+) -> None:
+    """Two requests go before the range is fixed, three before it is read, one after its end."""
+    samples = [replace(sample, request_id=f"r{n}") for n, sample in enumerate(traffic(20, 0))]
+    stream.append(samples[:5])
+    earlier = cursor(make_plan(stream, "default", {}))
+    stream.append(samples[5:19])
+    for number in (4, 6):
+        forget_request(client, "default", f"r{number}")
+    plan = make_plan(stream, "default", earlier)
+    stream.append(samples[19:])
+    for number in (2, 8, 9, 10, 19):
+        forget_request(client, "default", f"r{number}")
+    found, _ = taken(stream, plan, tmp_path)
+    assert (plan.new_entries, plan.lost, found.tally.entries, found.lost(plan)) == (13, 0, 10, 0)
+    found.forgotten = 0  # the wrong variant
+    assert found.lost(plan) == 3
 
 
 def test_a_plan_is_one_look_at_the_stream(stream: SampleStream, monkeypatch: pytest.MonkeyPatch) -> None:
