@@ -110,11 +110,16 @@ class RoundLock:
 
 
 def ask_held(client: redis.Redis, domain: str, ttl_seconds: float) -> Any:
-    """1 if a round holds the domain, else 0; of a pipeline, its place in it. Raises redis.RedisError.
+    """Whether a round holds the domain, as `key_held` tells it."""
+    return key_held(client, keys.round_lock(domain), ttl_seconds)
+
+
+def key_held(client: redis.Redis, key: str, ttl_seconds: float) -> Any:
+    """1 if somebody holds a lock, else 0; of a pipeline, its place in it. Raises redis.RedisError.
 
     A lock that would last far longer than `ttl_seconds` gets that time: a living holder extends it as ever.
     """
-    return client.eval(_HELD, 1, keys.round_lock(domain), str(max(1, round(ttl_seconds * 1000))))
+    return client.eval(_HELD, 1, key, str(max(1, round(ttl_seconds * 1000))))
 
 
 def holder(client: redis.Redis, domain: str) -> str | None:

@@ -18,6 +18,7 @@ import redis
 
 from redraft_queue import keys
 from redraft_queue.connection import translated
+from redraft_queue.lock import key_held
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +98,8 @@ class TrialStore:
         key, token = keys.trial_lock(domain), uuid.uuid4().hex.encode()
         with translated(f"take the lock of the trial of domain {domain}"):
             taken = self._client.set(key, token, nx=True, px=max(1, round(self._decision_seconds * 1000)))
+            if not taken:
+                key_held(self._client, key, self._decision_seconds)
         try:
             yield bool(taken)
         finally:

@@ -67,6 +67,17 @@ def test_one_decides_at_a_time(store: TrialStore) -> None:
         assert again
 
 
+def test_a_dead_holders_lock_ends_also_if_the_servers_clock_was_set_back(client: redis.Redis) -> None:
+    """Its end is a time of that clock, here an hour ahead."""
+    store = TrialStore(client, decision_seconds=0.2)
+    client.set("redraft:lock:trial:support", "token", px=3_600_000)
+    with store.deciding("support") as mine:
+        assert not mine
+    time.sleep(0.4)
+    with store.deciding("support") as mine:
+        assert mine
+
+
 def test_a_dead_holders_lock_ends_and_its_late_release_is_harmless(client: redis.Redis) -> None:
     store = TrialStore(client, decision_seconds=0.1)
     with store.deciding("support") as mine:
