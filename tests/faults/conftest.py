@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from .adapters import Adapters
+from .clock import Clock
 from .deployment import Deployment, Process
 from .traffic import Traffic, oracle
 
@@ -26,6 +27,8 @@ class Site:
     serving: Process
     workers: list[Process]
     clock: Process
+    wall: Clock | None
+    """The wall clock of all its processes, where a test can step it."""
 
     def heal(self) -> None:
         """Bring back whatever an earlier test has left stopped."""
@@ -67,11 +70,15 @@ def adapters(pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="session")
 def _site(pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    place = Deployment.make(tmp_path_factory.mktemp("deployment"), pair)
+    wall = Clock(tmp_path_factory.mktemp("clock"))
+    found = wall.build()
+    extra = wall.environment if found else {}
+    place = Deployment.make(tmp_path_factory.mktemp("deployment"), pair, extra)
     try:
         place.start_servers()
         serving = place.serve()
-        site = Site(place, serving, [place.worker("worker-0"), place.worker("worker-1")], place.beat())
+        workers = [place.worker("worker-0"), place.worker("worker-1")]
+        site = Site(place, serving, workers, place.beat(), wall if found else None)
         site.heal()
         yield site
     finally:

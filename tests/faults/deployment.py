@@ -107,13 +107,21 @@ class Deployment:
     mlflow: Mlflow
     proxy: Proxy
     overrides: Mapping[str, str] = field(default_factory=dict)
+    extra: Mapping[str, str] = field(default_factory=dict)
     processes: list[Process] = field(default_factory=list)
 
     @classmethod
-    def make(cls, folder: Path, pair: tuple[Path, Path], **overrides: str) -> Deployment:
-        """Nothing runs yet."""
-        valkey, mlflow = Valkey(folder / "valkey", "valkey"), Mlflow(folder / "mlflow", "mlflow")
-        return cls(folder, pair, valkey, mlflow, Proxy(mlflow.port), overrides)
+    def make(
+        cls,
+        folder: Path,
+        pair: tuple[Path, Path],
+        extra: Mapping[str, str] | None = None,
+        **overrides: str,
+    ) -> Deployment:
+        """Nothing runs yet. `extra` are variables of all processes, `overrides` are settings."""
+        valkey = Valkey(folder / "valkey", "valkey", extra)
+        mlflow = Mlflow(folder / "mlflow", "mlflow", extra)
+        return cls(folder, pair, valkey, mlflow, Proxy(mlflow.port), overrides, extra or {})
 
     def start_servers(self) -> None:
         """Valkey and MLflow answer."""
@@ -133,7 +141,7 @@ class Deployment:
             "CACHE_DIR": str(self.folder / "cache"),
         }
         own = {f"REDRAFT_{name}": value for name, value in (settings | places).items()}
-        return {**kept, **own, "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{self.proxy.port}"}
+        return {**kept, **self.extra, **own, "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{self.proxy.port}"}
 
     def run(self, name: str, *arguments: str, script: Path | None = None, **changes: str) -> Process:
         """Start `redraft ARGUMENTS`, or a script; `changes` are variables of its environment."""
