@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
+from redraft_ops.server_checks import clock, mlflow_hosts, redis_habits
 from redraft_ops.settings import Settings
 from redraft_ops.stack import open_stack, tracking
 
@@ -47,7 +48,10 @@ def run_checks(settings: Settings) -> list[Check]:
         ("target", _target),
         ("memory", _memory),
         ("redis", _redis),
+        ("redis keeps", redis_habits),
+        ("clocks", clock),
         ("mlflow", _mlflow),
+        ("mlflow host", mlflow_hosts),
         ("port", _port),
     ]
     return [_run(name, probe, settings) for name, probe in probes]
@@ -84,14 +88,16 @@ def _device(settings: Settings) -> str:
 
 
 def _disk(settings: Settings) -> str:
+    found = []
     for folder in (settings.data_dir, settings.cache_dir):
         folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free / 2**30
+        found.append(f"{free:.0f} GiB free in {folder}")
         if free < MIN_FREE_GIB:
             raise RuntimeError(
                 f"{folder} has {free:.1f} GiB free, {MIN_FREE_GIB:.0f} are needed; free some or move it"
             )
-    return f"{free:.0f} GiB free in {settings.cache_dir}"
+    return ", ".join(found)
 
 
 def _target(settings: Settings) -> str:
