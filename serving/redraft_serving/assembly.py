@@ -201,6 +201,7 @@ class _Assembly:
             self.domains.names,
             trials=self.trials,
             live=self.live,
+            shared_drafts=self.config.shared_drafts,
             settings=self.config.queue,
         )
         overview.start()

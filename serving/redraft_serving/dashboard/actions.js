@@ -29,7 +29,7 @@ function say(text, tone) {
 }
 
 async function act(view, what, body, done) {
-  const path = `v1/drafts/${encodeURIComponent(view.domain)}/${what}`;
+  const path = `v1/drafts/${encodeURIComponent(view.row.draft_of)}/${what}`;
   try {
     say("Asking\u2026", "muted");
     const answer = await ask(path, { method: "POST", body: JSON.stringify(body), limitMs: LIMIT_MS });
@@ -45,7 +45,7 @@ const named = (number) => version(number ?? "base");
 const moved = (answer) => `${answer.domain} went from ${named(answer.from)} to ${named(answer.to)}; every worker follows within seconds.`;
 
 export async function promote(view, number) {
-  const text = `${version(number)} becomes champion of ${view.domain}; every serving worker follows within seconds, and requests in flight go on. Now champion: ${version(view.row.champion)}.`;
+  const text = `${version(number)} becomes champion of ${view.row.draft_of}; every serving worker follows within seconds, and requests in flight go on. Now champion: ${version(view.row.champion)}.`;
   if (await confirmed(`Promote ${version(number)}?`, text, `Promote ${version(number)}`)) {
     await act(view, "promote", { version: number }, moved);
   }
@@ -53,12 +53,12 @@ export async function promote(view, number) {
 
 async function rollback(view) {
   const back = view.row.previous;
-  const text = `${view.domain} goes back from ${version(view.row.champion)} to ${back === null ? "the version before it" : version(back)}; the version left keeps the reason \u201crolled back by hand\u201d.`;
+  const text = `${view.row.draft_of} goes back from ${version(view.row.champion)} to ${back === null ? "the version before it" : version(back)}; the version left keeps the reason \u201crolled back by hand\u201d.`;
   if (await confirmed("Roll back?", text, "Roll back")) await act(view, "rollback", {}, moved);
 }
 
 async function train(view) {
-  const text = `A training round for ${view.domain} begins as soon as a worker is free, whatever the schedule says. It is skipped where one runs already.`;
+  const text = `A training round for ${view.row.draft_of} begins as soon as a worker is free, whatever the schedule says. It is skipped where one runs already.`;
   if (await confirmed("Train now?", text, "Train now")) await act(view, "train", {}, (answer) => `Round ${answer.round_id} of ${answer.domain} was asked for.`);
 }
 

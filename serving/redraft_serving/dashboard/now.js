@@ -26,6 +26,7 @@ export function showNow(view) {
 function served({ row, detail, now }) {
   const promoted = detail?.rounds.find((round) => round.version === row.champion)?.promoted_ms;
   const words = [];
+  if (row.draft_of !== row.domain) words.push(`of ${row.draft_of}, `);
   if (row.champion !== null) words.push(`champion ${version(row.champion)}`);
   if (promoted) words.push(" since ", moment(promoted, now));
   if (row.previous !== null && row.previous !== row.champion) words.push(`, before it ${version(row.previous)}`);

@@ -36,15 +36,18 @@ class Facts:
     moves: tuple[dict[str, Any], ...] = field(default=())
 
 
-def from_registry(facts: Facts, registry: Registry, domain: str) -> Facts:
-    """Champion and the last rounds as they are now. Raises RegistryError."""
-    versions = registry.versions(domain, ROUNDS)
+def from_registry(facts: Facts, registry: Registry, domain: str, source: str) -> Facts:
+    """Champion and last rounds of `source`, whose drafts serve the domain. Raises RegistryError.
+
+    Of a domain that is served another's drafts no round trains: it has no cursor.
+    """
+    versions = registry.versions(source, ROUNDS)
     made = next((info for info in versions if "-" in info.tags.get("stream_last_id", "")), None)
-    tags = (made or registry.cursor(domain)) if versions else None
-    champion = registry.champion(domain) if versions else None
-    previous = registry.alias(domain, registry.aliases.previous) if versions else None
-    challenger = registry.alias(domain, registry.aliases.challenger) if versions else None
-    base = champion is None and registry.champion_is_base(domain)
+    trained = (made or registry.cursor(source)) if versions and source == domain else None
+    champion = registry.champion(source) if versions else None
+    previous = registry.alias(source, registry.aliases.previous) if versions else None
+    challenger = registry.alias(source, registry.aliases.challenger) if versions else None
+    base = champion is None and registry.champion_is_base(source)
     rounds = tuple(round_row(info) for info in versions)
     return replace(
         facts,
@@ -52,7 +55,7 @@ def from_registry(facts: Facts, registry: Registry, domain: str) -> Facts:
         previous=previous.version if previous else BASE if champion else None,
         challenger=challenger.version if challenger else None,
         rounds=rounds,
-        cursor=_cursor(tags.tags if tags else {}),
+        cursor=_cursor(trained.tags if trained else {}),
         moves=tuple(moves(rounds)),
     )
 

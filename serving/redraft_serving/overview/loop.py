@@ -20,8 +20,8 @@ from redraft_serving.overview.workers import Workers
 logger = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 10.0
-_MOST_AT_ONCE = 16
-"""Domains that one pass asks MLflow about: with more, each waits for its turn."""
+_MOST_AT_ONCE = 8
+"""Domains that one pass asks MLflow about, at some 15 ms of computing each; more of them take turns."""
 
 
 class Loop:
@@ -39,12 +39,14 @@ class Loop:
         domains: Callable[[], Sequence[str]],
         period_seconds: float = PERIOD_SECONDS,
         settings: QueueSettings | None = None,
+        shared: Mapping[str, str] | None = None,
     ) -> None:
         self._registry = registry
         self._stream = stream
         self._client = client
         self._domains = domains
         self._period_seconds = period_seconds
+        self._shared = dict(shared or {})
         self._settings = settings or QueueSettings.model_validate({})
         self.registry_source = Source("MLflow", registry is not None)
         self.redis_source = Source("Redis", client is not None)
@@ -70,6 +72,10 @@ class Loop:
         """What is known of a domain."""
         return self._facts.get(domain, Facts())
 
+    def draft_of(self, domain: str) -> str:
+        """The domain whose drafts serve it: its own, unless the settings share another's."""
+        return self._shared.get(domain, domain)
+
     @property
     def rollbacks(self) -> Mapping[str, int]:
         """Champions that were seen to go back, by domain, since this worker started."""
@@ -93,7 +99,7 @@ class Loop:
         with self.registry_source.asked():
             for domain in turn:
                 before = self.facts(domain)
-                now = from_registry(before, self._registry, domain)
+                now = from_registry(before, self._registry, domain, self.draft_of(domain))
                 self._facts[domain] = now
                 self._rollbacks[domain] += _went_back(before, now)
                 self._turn += 1

@@ -31,6 +31,7 @@ class Overview:
         domains: the domains of this worker, asked at every look.
         trials: canary and watch of each domain, if any.
         live: moving averages of live acceptance, if any.
+        shared_drafts: domain -> the domain whose drafts serve it.
         settings: the schedules, and after how long a silent worker's sign of life is gone.
     """
 
@@ -44,11 +45,12 @@ class Overview:
         trials: Trials | None = None,
         live: LiveAcceptance | None = None,
         settings: QueueSettings | None = None,
+        shared_drafts: Mapping[str, str] | None = None,
     ) -> None:
         self.times = DecodeTimes()
         """Filled by whoever sees choices finish."""
         self.history = History(engine, self.times)
-        self.loop = Loop(registry, stream, client, domains, settings=settings)
+        self.loop = Loop(registry, stream, client, domains, settings=settings, shared=shared_drafts)
         self.trials = trials
         self.live = live
         self._started_ms = _now_ms()
@@ -84,6 +86,7 @@ class Overview:
         decode = times.get(domain, DecodeTime())
         return {
             "domain": domain,
+            "draft_of": self.loop.draft_of(domain),
             "champion": facts.champion,
             "previous": facts.previous,
             "challenger": facts.challenger,
