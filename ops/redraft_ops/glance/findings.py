@@ -68,17 +68,20 @@ def _missing_samples(glance: Glance, row: Row) -> Iterator[str]:
 
 
 def _canary(row: Row) -> Iterator[str]:
-    canary = row["canary"]
+    canary, trial = row["canary"], row["trial"] or {}
     if canary is not None:
         since = canary["started_ms"]
         age = "" if since is None else f" for {_duration(time.time() - since / 1000)}"
-        evidence = _evidence(canary["trial"])
-        yield f"canary: {_named(canary['version'])} serves a share of the requests{age}{evidence}"
+        said = _sentence(trial) if trial.get("kind") == "canary" else ""
+        yield f"canary: {_named(canary['version'])} serves a share of the requests{age}{said}"
+    elif trial.get("kind") == "watch":
+        version, against = _named(trial.get("version")), _named(trial.get("against"))
+        yield f"watch: {version} is compared with {against}{_sentence(trial)}"
 
 
-def _evidence(trial: Mapping[str, Any] | None) -> str:
-    """What the serving worker says of a trial, where it does."""
-    said = trial.get("words") if trial else None
+def _sentence(trial: Mapping[str, Any]) -> str:
+    """What the serving worker makes of the evidence so far."""
+    said = trial.get("sentence")
     return f"; {said}" if isinstance(said, str) and said else ""
 
 

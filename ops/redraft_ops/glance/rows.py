@@ -30,7 +30,8 @@ KEYS = {
     "dropped": "samples that the serving worker dropped before they reached Redis",
     "dead_letters": "stream entries that can't be used",
     "last_round": "newest version: round_id, version, decision, reason, rates, gain with interval; null",
-    "canary": "version, started_ms and share of evidence of a running canary; null",
+    "canary": "version and started_ms of a running canary; null",
+    "trial": "the serving worker's card of the running canary or watch, as in GET /v1/drafts; null",
     "schedule": "what asks for the next round, when, and how the last one ended (seconds and ms)",
     "findings": "sentences about what an operator should know",
 }
@@ -69,7 +70,8 @@ def _row(settings: Settings, glance: Glance, domain: str) -> dict[str, Any]:
         "dropped": sum(glance.serving.dropped.values()),
         "dead_letters": glance.dead.get(domain, 0),
         "last_round": _last_round(versions),
-        "canary": _canary(versions.canary, serving),
+        "canary": _canary(versions.canary),
+        "trial": _trial(serving),
         "schedule": glance.schedules[domain].to_dict(),
     }
 
@@ -104,16 +106,16 @@ def _last_round(versions: DomainVersions) -> dict[str, Any] | None:
     }
 
 
-def _canary(version: Version | None, serving: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _canary(version: Version | None) -> dict[str, Any] | None:
     if version is None:
         return None
     started = version.tags.get("canary_started_ms", "")
-    trial = serving.get("trial") if serving else None
-    return {
-        "version": version.number,
-        "started_ms": int(started) if started.isdigit() else None,
-        "trial": trial if isinstance(trial, dict) else None,
-    }
+    return {"version": version.number, "started_ms": int(started) if started.isdigit() else None}
+
+
+def _trial(serving: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    found = serving.get("trial") if serving else None
+    return found if isinstance(found, dict) else None
 
 
 def _number(text: str | None) -> float | None:

@@ -217,6 +217,17 @@ def test_no_headroom_a_canary_and_a_rollback_are_told() -> None:
     assert findings_of(glance, row_of(glance)) == found
 
 
+def test_what_a_trial_says_is_told() -> None:
+    running = Version(9, 0, {"validation_status": "approved", "canary": "running"})
+    trial = {"kind": "canary", "version": 9, "against": 8, "sentence": "It goes on: 12 of 50 requests."}
+    serving = Serving({"law": {**DRAFT, "policy": None, "trial": trial}})
+    found = row_of(glance_of(serving=serving, versions=chosen([running], {})))["findings"]
+    assert found == ["canary: version 9 serves a share of the requests; It goes on: 12 of 50 requests."]
+    watch = {**trial, "kind": "watch", "sentence": None}
+    serving = Serving({"law": {**DRAFT, "policy": None, "trial": watch}})
+    assert row_of(glance_of(serving=serving))["findings"] == ["watch: version 9 is compared with version 8"]
+
+
 def test_a_shared_draft_is_told() -> None:
     row = row_of(glance_of(), shared_drafts={"law": "support"})
     assert row["shared_from"] == "support"
