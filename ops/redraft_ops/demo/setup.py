@@ -45,8 +45,8 @@ def demo_settings(plan: DemoPlan, out: Path) -> Settings:
         "api_key": None,
         "max_num_seqs": plan.clients,
         "num_speculative_tokens": plan.num_speculative_tokens,
-        # The demo's traffic is too little to try a draft on a share of it: the gate alone decides.
-        "canary": {"share": 0.0},
+        # The demo's traffic is too little to try or watch a draft on a share of it: the gate alone decides.
+        "canary": {"share": 0.0, "watch_share": 0.0},
     }
     return load_settings(
         {
