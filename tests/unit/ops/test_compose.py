@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ def services() -> dict[str, Any]:
 
 
 def test_the_loop_is_complete(services: dict[str, Any]) -> None:
-    assert set(services) == {"redis", "mlflow", "serving", "worker", "beat"}
+    assert set(services) == {"redis", "mlflow", "serving", "worker", "beat", "prometheus", "grafana"}
+    optional = {name for name, service in services.items() if service.get("profiles") == ["monitoring"]}
+    assert optional == {"prometheus", "grafana"}
 
 
 def test_every_service_is_watched_restarted_and_pinned(services: dict[str, Any]) -> None:
@@ -47,8 +50,49 @@ def test_dependencies_wait_for_health(services: dict[str, Any]) -> None:
 
 def test_ports_are_on_the_loopback_only(services: dict[str, Any]) -> None:
     ports = [port for service in services.values() for port in service.get("ports", [])]
-    assert ports
+    assert len(ports) == 5
     assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_several_serving_workers_find_ports_and_no_service_has_a_fixed_name(services: dict[str, Any]) -> None:
+    (port,) = services["serving"]["ports"]
+    first, last = re.fullmatch(r"127\.0\.0\.1:\$\{SERVING_PORTS:-(\d+)-(\d+)\}:8000", port).groups()  # type: ignore[union-attr]
+    assert int(last) - int(first) >= 7
+    assert not any("container_name" in service for service in services.values())
+    assert not services["worker"].get("ports")
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["REDIS_PASSWORD", "REDRAFT_SERVING__API_KEY", "REDRAFT_SERVING__ADMIN_KEY", "GRAFANA_ADMIN_PASSWORD"],
+)
+def test_secrets_have_no_default(secret: str) -> None:
+    text = (ROOT / "docker-compose.yml").read_text()
+    uses = re.findall(rf"\$\{{{secret}([^}}]*)\}}", text)
+    assert uses
+    assert all(use.startswith(":?") for use in uses)
+
+
+def test_nothing_gains_rights(services: dict[str, Any]) -> None:
+    for name, service in services.items():
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert service["cap_drop"] == ["ALL"], name
+        assert not service.get("privileged"), name
+
+
+def test_every_named_volume_is_declared_and_every_folder_there(services: dict[str, Any]) -> None:
+    declared = set(yaml.safe_load((ROOT / "docker-compose.yml").read_text())["volumes"])
+    for service in services.values():
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            assert (ROOT / source).is_dir() if source.startswith(".") else source in declared, volume
+
+
+def test_redis_keeps_what_it_is_given(services: dict[str, Any]) -> None:
+    command = " ".join(services["redis"]["command"])
+    assert "--appendonly yes" in command
+    assert "--maxmemory-policy noeviction" in command
+    assert "--requirepass" in command
 
 
 def test_commands_are_commands_of_the_command_line(services: dict[str, Any]) -> None:
@@ -64,6 +108,8 @@ def test_health_commands_parse_and_name_real_modules(services: dict[str, Any]) -
         test = service["healthcheck"]["test"]
         if test[1:3] == ["python", "-c"]:
             ast.parse(test[3])
+        if test[0] == "CMD-SHELL":
+            assert subprocess.run(["sh", "-n", "-c", test[1]]).returncode == 0
         if test[1:3] == ["python", "-m"]:
             assert (ROOT / "ops" / f"{test[3].replace('.', '/')}.py").is_file()
 
