@@ -88,8 +88,9 @@ class DraftModelProposer:
         """Grows with each swap that may have given the row other weights."""
         return sum(self._swaps[one] for one in {row.lane, row.request.domain})
 
-    def _key(self, row: Row) -> tuple[str, str]:
-        return "draft", self.serving(row.lane).checksum
+    def _key(self, row: Row) -> tuple[str, str, str]:
+        """Several domains may serve the same weights, and still share no beginnings: see `prefill`."""
+        return "draft", self.serving(row.lane).checksum, row.request.domain
 
     def catch_up(self, row: Row, most: int) -> int:
         """Read up to `most` tokens; never the last two, which every round's first step feeds."""

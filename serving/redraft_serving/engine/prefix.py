@@ -48,8 +48,9 @@ class _Block:
 class PrefixCache:
     """Blocks of `block` tokens, together at most `limit_bytes`; 0 keeps nothing.
 
-    `key` tells apart what equal tokens don't: the model, and for a draft the checksum of its weights. One
-    cache may serve several stores under different keys: they share the limit. For the inference thread alone.
+    `key` tells apart what equal tokens don't: the model, for a draft the checksum of its weights, and the
+    domain, since what is found shows. One cache may serve several stores under different keys: they share the
+    limit. For the inference thread alone.
 
     What is kept is given to others, so keep only what is whole: never a row whose logits were not finite (a
     NaN would reach every request with that beginning), and no draft's row that has lived through a swap.
@@ -105,8 +106,8 @@ class PrefixCache:
             self._touch(path)
 
     def forget(self, key: Hashable) -> None:
-        """Drop everything under a key: a draft's version that serves no more."""
-        for block in [block for block in self._order if block.key == key]:
+        """Drop everything under a key, or under tuples that begin with it: a draft that serves no more."""
+        for block in [block for block in self._order if _under(block.key, key)]:
             self._drop(block)
 
     def _parts(self, tokens: Sequence[int]) -> Iterator[Tokens]:
@@ -154,3 +155,9 @@ class PrefixCache:
         self._pool.free(block.data)
         if not self._roots.get(block.key, True):
             del self._roots[block.key]
+
+
+def _under(key: Hashable, start: Hashable) -> bool:
+    if isinstance(key, tuple) and isinstance(start, tuple):
+        return key[: len(start)] == start
+    return key == start

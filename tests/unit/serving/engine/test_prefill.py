@@ -106,6 +106,11 @@ def test_a_domain_finds_none_of_anothers_beginnings(
         for domain in ("law", "medicine", "law", "medicine")
     ]
     assert cached == [0, 0, 288, 288]
+    kept = served.engine.proposer.prefixes._roots  # type: ignore[union-attr]
+    domains = [(key[0], key[-1]) for key in kept]
+    assert sorted(domains) == [
+        (model, domain) for model in ("draft", "target") for domain in ("law", "medicine")
+    ]
 
 
 def test_after_a_swap_the_draft_reads_what_only_the_target_knows(

@@ -309,6 +309,23 @@ def test_a_forgotten_key_is_gone_and_the_others_stay() -> None:
     assert serve(cache, new, 0, tokens) == 16
 
 
+def test_a_draft_that_serves_no_more_is_forgotten_in_all_domains() -> None:
+    cache = make(1 << 20)
+    keys = [
+        ("draft", "old", "law"),
+        ("draft", "old", "medicine"),
+        ("draft", "older", "law"),
+        ("target", "law"),
+    ]
+    stores = [Store(key) for key in keys]
+    for store in stores:
+        serve(cache, store, 0, list(range(20)))
+    cache.forget(("draft", "old"))
+    assert cache.bytes == 2 * 5 * SIZE
+    check_books(cache, 1 << 20)
+    assert [serve(cache, store, 0, list(range(20))) for store in stores] == [0, 0, 16, 16]
+
+
 def test_a_store_that_fails_half_way_leaves_the_books_right() -> None:
     cache, store = make(3 * SIZE), Store()
     tokens = list(range(12))

@@ -174,7 +174,8 @@ def test_what_lived_through_a_swap_and_back_is_not_remembered(
 ) -> None:
     """Its draft's keys and values are of two weight sets, although the first one serves again."""
     served = run_engine(pair, num_speculative_tokens=3)
-    key = ("draft", served.engine.proposer.serving("default").checksum)  # type: ignore[union-attr]
+    checksum = served.engine.proposer.serving("default").checksum  # type: ignore[union-attr]
+    key = ("draft", checksum, "default")
     remembered = served.engine.parts.prefixes._roots
     adapter = make_adapter(pair, tmp_path / "a", seed=1)
     stream = served.ask([5, 9], 500, ignore_eos=True)
