@@ -203,7 +203,7 @@ async def _http_error(_: Request, error: Exception) -> JSONResponse:
 async def _unexpected(request: Request, error: Exception) -> JSONResponse:
     request_id = getattr(request.state, "request_id", "")
     logger.error(
-        "%s %s (%s) failed: %s: %s", request.method, request.url.path, request_id, type(error).__name__, error
+        "%s %r (%s) failed: %s: %s", request.method, request.url.path, request_id, type(error).__name__, error
     )
     body = error_body(unexpected(request_id), "server_error", code="internal")
     # Sent from outside all middleware; the server closes the connection after an exception.
