@@ -1,4 +1,4 @@
-"""Samples that were trimmed from a stream before any training round saw them: counted, never silent."""
+"""Samples that left a stream before any training round saw them: counted, never silent."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from redraft_models.errors import RegistryError
 from redraft_models.registry import Registry
 from redraft_queue.errors import QueueError
+from redraft_queue.positions import BEGINNING, Backlog, StreamPosition, backlog_at
 from redraft_queue.stream import SampleStream
 
 logger = logging.getLogger(__name__)
@@ -22,7 +23,8 @@ class LossMeter:
 
     The cursor is the tags of the newest version that a round made.
 
-    A cursor's loss starts again at zero when a round moves it, so the increases are added up.
+    A cursor's loss starts again at zero when a round moves it, so the increases are added up. A stream that
+    was begun anew, by a flush or on an empty disk, has lost what was unseen when it was last looked at.
     """
 
     def __init__(
@@ -37,6 +39,8 @@ class LossMeter:
         self._domains = domains
         self._period_seconds = period_seconds
         self._seen: dict[str, tuple[Cursor, int]] = {}
+        self._left: dict[str, tuple[int, int]] = {}
+        """Domain -> entries ever added, and those that no round has seen, at the last look."""
         self._lost: Counter[str] = Counter()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="redraft-loss", daemon=True)
@@ -69,11 +73,23 @@ class LossMeter:
         tags = trained.tags if trained is not None else {}
         ordinal = tags.get("stream_last_ordinal", "0")
         cursor = (tags.get("stream_last_id") or None, int(ordinal) if ordinal.isdigit() else 0)
-        lost = self._stream.backlog(domain, *cursor).lost
+        position = self._stream.position(domain, cursor[0] or BEGINNING)
+        backlog = backlog_at(position, *cursor)
+        self._begun_anew(domain, position, backlog)
         # What was lost before this worker started is not its to count.
-        before_cursor, before = self._seen.get(domain, (cursor, lost))
-        self._seen[domain] = (cursor, lost)
-        self._lost[domain] += max(0, lost - (before if before_cursor == cursor else 0))
+        before_cursor, before = self._seen.get(domain, (cursor, backlog.lost))
+        self._seen[domain] = (cursor, backlog.lost)
+        self._lost[domain] += max(0, backlog.lost - (before if before_cursor == cursor else 0))
+
+    def _begun_anew(self, domain: str, position: StreamPosition, backlog: Backlog) -> None:
+        """The count of entries ever added falls only where the stream was deleted as a whole."""
+        added, unseen = self._left.get(domain, (0, 0))
+        if position.entries_added < added:
+            logger.warning(
+                "the stream of domain %s was begun anew; %d unseen samples are lost", domain, unseen
+            )
+            self._lost[domain] += unseen
+        self._left[domain] = (position.entries_added, backlog.unseen)
 
     def _run(self) -> None:
         while not self._stop.is_set():

@@ -95,7 +95,7 @@ def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_samples_trimmed_unseen_are_counted(tracking_uri: str, redis_url: str) -> None:
-    """Of 30 samples behind a cursor at 10, a stream of 5 keeps 5: 15 are lost, once each."""
+    """Of 30 samples behind a cursor at 10, a stream of 5 keeps 5: 15 are lost, once each; a flush takes 5."""
     import dataclasses
 
     from redraft_models.registry import Registry
@@ -122,3 +122,9 @@ def test_samples_trimmed_unseen_are_counted(tracking_uri: str, redis_url: str) -
     meter.look()
     meter.look()
     assert meter.lost["default"] == 15
+    connect(redis_url, settings).flushall()
+    append(30, 33)
+    meter.look()
+    meter.look()
+    # The five that were left when it was flushed.
+    assert meter.lost["default"] == 20
