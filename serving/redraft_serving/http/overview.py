@@ -7,7 +7,7 @@ from typing import Any, cast
 from fastapi import APIRouter, Request
 
 from redraft_serving.http.context import Context, ContextDep
-from redraft_serving.http.drafts import draft_card, known_drafts
+from redraft_serving.http.drafts import champions, draft_card, known_drafts
 from redraft_serving.http.errors import DomainNotFound
 from redraft_serving.http.metrics import LoopCounters
 from redraft_serving.overview import Overview
@@ -26,7 +26,8 @@ def overview(request: Request, context: ContextDep, domain: str | None = None) -
     if domain is not None and domain not in allowed:
         raise DomainNotFound(domain, allowed)
     found = context.engine.statistics()
-    drafts = [d for d in known_drafts(found, context.engine, context.domains) if d.domain in set(allowed)]
+    known = champions(known_drafts(found, context.engine, context.domains))
+    drafts = [draft for draft in known if draft.domain in set(allowed)]
     return {
         "object": "overview",
         "model": context.model.name,
@@ -34,7 +35,7 @@ def overview(request: Request, context: ContextDep, domain: str | None = None) -
         "running": found.running,
         "waiting": found.waiting,
         "samples": _samples(request),
-        "drafts": [draft_card(context.model, draft) for draft in drafts],
+        "drafts": [draft_card(context.model, draft, context.trials) for draft in drafts],
         **_overview(context).document(allowed, domain or next(iter(allowed), None)),
     }
 
