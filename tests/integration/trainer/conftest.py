@@ -135,3 +135,19 @@ def wait_until(done: Callable[[], bool], problem: str, seconds: float = 30.0) ->
     while not done():
         assert time.monotonic() < deadline, problem
         time.sleep(0.1)
+
+
+def training_in(folder: Path) -> list[int]:
+    """Training processes, without their launchers, whose command line names a file in `folder`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            # The launcher has the child's name among its arguments too.
+            ours = b"redraft_trainer.child" in command and b"--module" not in command
+            if ours and any(str(folder).encode() in word for word in command):
+                found.append(int(entry.name))
+    return found

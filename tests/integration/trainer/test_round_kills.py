@@ -15,7 +15,7 @@ from redraft_models.registry import Registry
 from redraft_queue.lock import RoundLock
 from redraft_trainer import rounds
 
-from .conftest import DOMAIN, Bench, runs, spec, wait_until
+from .conftest import DOMAIN, Bench, runs, spec, training_in, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -62,14 +62,17 @@ def _die(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("stage", ["train", "measure"])
-def test_a_round_killed_half_way_and_run_again_leaves_one_version(
+@pytest.mark.parametrize("stage", ["collect", "train", "measure", "register", "settle"])
+def test_a_worker_killed_at_any_stage_leaves_one_version_and_one_run(
     bench: Bench, redis_url: str, stage: str
 ) -> None:
+    """When its round is delivered again. What is trained on is what was planned before the kill."""
     bench.traffic(80, seed=0)
     context = bench.context
     worker = subprocess.Popen(
-        [sys.executable, str(WORKER), "round", spec(bench, redis_url)], stdout=subprocess.PIPE, text=True
+        [sys.executable, str(WORKER), "round", spec(bench, redis_url), stage],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert worker.stdout is not None
     for line in worker.stdout:
@@ -79,33 +82,22 @@ def test_a_round_killed_half_way_and_run_again_leaves_one_version(
     os.kill(worker.pid, signal.SIGKILL)
     worker.wait()
     worker.stdout.close()
-    wait_until(lambda: not _training_in(context.data_dir), "the training process outlives its worker")
+    wait_until(lambda: not training_in(context.data_dir), "the training process outlives its worker")
     late = bench.traffic(30, seed=9)
     wait_until(
         lambda: not context.client.exists("redraft:lock:round:default"), "the dead worker's lock stays"
     )
+    assert len(context.registry.versions(DOMAIN)) == (stage == "settle")
     result = bench.run("killed")
     assert result.version == 1
     (version,) = context.registry.versions(DOMAIN)
     # The same range as before the kill; what came later is the next round's.
     assert version.tags["stream_last_id"] == plan["last_id"]
+    assert version.tags["validation_status"] != "pending"
     (run,) = runs(bench)
     assert run.info.status == "FINISHED"
     following = bench.stream.backlog(
         DOMAIN, version.tags["stream_last_id"], int(version.tags["stream_last_ordinal"])
     )
     assert (following.unseen, following.lost) == (len(late), 0)
-
-
-def _training_in(folder: Path) -> list[int]:
-    """Processes whose command line names a file in `folder`."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                command = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if b"redraft_trainer.child" in command and str(folder).encode() in command:
-                found.append(int(entry.name))
-    return found
+    assert not list((context.data_dir / "rounds").iterdir())
