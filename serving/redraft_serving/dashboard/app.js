@@ -1,7 +1,7 @@
 // Asks /v1/overview every few seconds while the page is seen, and shows what it says.
 
 import { promote, showActions, wireConfirm } from "./actions.js";
-import { ask, storedKey, storeKey, Unauthorized, Unreachable } from "./api.js";
+import { ask, Refused, storedKey, storeKey, Unauthorized, Unreachable } from "./api.js";
 import { redraw, showHistory, watchSize } from "./charts.js";
 import { byId, el, fill } from "./dom.js";
 import { clock, duration, moment, version } from "./format.js";
@@ -29,6 +29,7 @@ async function refresh() {
     show(found);
   } catch (error) {
     if (turn !== asked) return;
+    if (error instanceof Refused && domain) { choose(null); return; }
     failed(error);
     if (error instanceof Unauthorized) { askForKey(storedKey() ? "The worker refuses this key." : "This worker asks for a key."); return; }
   }
@@ -84,7 +85,7 @@ function choices(names, name) {
 
 function choose(name) {
   domain = name;
-  history.replaceState(null, "", `?domain=${encodeURIComponent(name)}`);
+  history.replaceState(null, "", name ? `?domain=${encodeURIComponent(name)}` : location.pathname);
   before = null;
   byId("answer").hidden = true;
   redraw();

@@ -47,11 +47,13 @@ def from_registry(facts: Facts, registry: Registry, domain: str, source: str) ->
     champion = registry.champion(source) if versions else None
     previous = registry.alias(source, registry.aliases.previous) if versions else None
     challenger = registry.alias(source, registry.aliases.challenger) if versions else None
-    base = champion is None and registry.champion_is_base(source)
     rounds = tuple(round_row(info) for info in versions)
+    # A champion's alias that merely vanished is no way back to the base: nobody knows then.
+    served_before = any(row["promoted_ms"] is not None for row in rounds)
+    base = champion is None and (not served_before or registry.champion_is_base(source))
     return replace(
         facts,
-        champion=champion.version if champion else BASE if base or not versions else None,
+        champion=champion.version if champion else BASE if base else None,
         previous=previous.version if previous else BASE if champion else None,
         challenger=challenger.version if challenger else None,
         rounds=rounds,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ class _Seen:
     sign: SignOfLife
     at: float
     """When its time last changed, by our clock: theirs may be wrong."""
+    first: float
+    """When it was first heard of."""
     gone: bool = False
     behind: dict[str, float] = field(default_factory=dict)
     """Since when another version than the champion serves, by domain."""
@@ -40,42 +43,38 @@ class Workers:
         self._ttl_seconds = ttl_seconds
         self._clock = clock
         self._seen: dict[_Place, _Seen] = {}
+        self._lock = threading.Lock()
 
     def look(self, signs: Sequence[SignOfLife], champions: Mapping[str, Version]) -> None:
         """Take in all signs that there are now, and the registry's champions as far as they are known."""
         now = self._clock()
         workers = [sign for sign in signs if sign.role not in _SIGNALS]
         present = {(sign.role, sign.host, sign.pid): sign for sign in workers}
-        for place, sign in present.items():
-            seen = self._seen.get(place)
-            if seen is None or seen.sign.time != sign.time:
-                self._seen[place] = _Seen(sign, now, behind=seen.behind if seen else {})
-            self._compare(self._seen[place], champions, now)
-        for place, seen in list(self._seen.items()):
-            if place not in present:
-                self._missing(place, seen, now)
+        with self._lock:
+            for place, sign in present.items():
+                seen = self._seen.get(place)
+                if seen is None or seen.sign.time != sign.time:
+                    first, behind = (seen.first, seen.behind) if seen else (now, {})
+                    self._seen[place] = _Seen(sign, now, first, behind=behind)
+                self._compare(self._seen[place], champions, now)
+            for place, seen in list(self._seen.items()):
+                if place not in present:
+                    self._missing(place, seen, now)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per process, sorted by role, host and pid. `behind`: domains in which it lags."""
         now = self._clock()
-        return [
-            {
-                "role": role,
-                "host": host,
-                "pid": pid,
-                "age_seconds": round(now - seen.at, 1),
-                "silent": seen.gone,
-                "drafts": _versions(seen.sign, "drafts"),
-                "challengers": _versions(seen.sign, "challengers"),
-                "behind": sorted(d for d, since in seen.behind.items() if now - since >= BEHIND_SECONDS),
-                "started_ms": _started(seen.sign),
-            }
-            for (role, host, pid), seen in sorted(self._seen.items(), key=lambda item: item[0])
-        ]
+        with self._lock:
+            return [_row(place, seen, now) for place, seen in sorted(self._seen.items(), key=lambda i: i[0])]
 
     def _missing(self, place: _Place, seen: _Seen, now: float) -> None:
-        """An expired key falls silent; one that went before it could expire was taken back by its process."""
-        if (not seen.gone and now - seen.at < self._ttl_seconds) or now - seen.at > FORGET_SECONDS:
+        """An expired key falls silent; one that went before it could expire was taken back by its process.
+
+        One that another of its role and host came after was restarted.
+        """
+        goodbye = not seen.gone and now - seen.at < self._ttl_seconds
+        others = (one for other, one in self._seen.items() if other[:2] == place[:2])
+        if goodbye or now - seen.at > FORGET_SECONDS or any(one.first > seen.at for one in others):
             del self._seen[place]
             return
         seen.gone = True
@@ -85,6 +84,21 @@ class Workers:
         served = _versions(seen.sign, "drafts")
         wrong = {d for d, version in served.items() if d in champions and champions[d] != version}
         seen.behind = {domain: seen.behind.get(domain, now) for domain in wrong}
+
+
+def _row(place: _Place, seen: _Seen, now: float) -> dict[str, Any]:
+    role, host, pid = place
+    return {
+        "role": role,
+        "host": host,
+        "pid": pid,
+        "age_seconds": round(now - seen.at, 1),
+        "silent": seen.gone,
+        "drafts": _versions(seen.sign, "drafts"),
+        "challengers": _versions(seen.sign, "challengers"),
+        "behind": sorted(d for d, since in seen.behind.items() if now - since >= BEHIND_SECONDS),
+        "started_ms": _started(seen.sign),
+    }
 
 
 def _versions(sign: SignOfLife, key: str) -> dict[str, Version]:

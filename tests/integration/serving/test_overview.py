@@ -187,3 +187,16 @@ def test_many_domains_take_turns(registry: Registry, stream: SampleStream, redis
         loop.look()
         known.append(sum(loop.facts(name).champion is not None for name in names))
     assert known == [8, 16, 20]
+
+
+def test_a_domain_that_never_had_a_champion_serves_its_base(
+    loop: Loop, registry: Registry, version: Callable[..., int]
+) -> None:
+    """A candidate alone makes no champion; an alias that vanished is unknown, not the base."""
+    number = version(1)
+    loop.look()
+    assert loop.facts(FIRST).champion == "base"
+    registry.promote(FIRST, number)
+    registry._client.delete_registered_model_alias("redraft-law", "champion")
+    loop.look()
+    assert loop.facts(FIRST).champion is None

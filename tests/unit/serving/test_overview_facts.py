@@ -127,6 +127,18 @@ def test_one_that_comes_back_is_not_silent_any_more(workers: Workers, clock: Clo
     assert not only(workers)["silent"]
 
 
+def test_one_that_was_restarted_leaves_no_ghost(workers: Workers, clock: Clock) -> None:
+    """Killed, and started again under another number; one that ran beside it replaces nobody."""
+    beside = ("serving", "a", 9)
+    workers.look([sign(1), sign(1, place=beside)], {})
+    clock.now += TTL + 1
+    workers.look([sign(2, place=beside)], {})
+    assert [row["silent"] for row in workers.rows()] == [True, False]
+    clock.now += 5
+    workers.look([sign(3, place=beside), sign(20, place=("serving", "a", 12))], {})
+    assert [(row["pid"], row["silent"]) for row in workers.rows()] == [(9, False), (12, False)]
+
+
 def test_a_worker_lags_only_after_a_while(workers: Workers, clock: Clock) -> None:
     """Every swap makes workers differ for some seconds; only one that stays behind is marked."""
     beat = 0.0
