@@ -50,6 +50,14 @@ class Reader:
                 self._tally.samples += 1
                 yield entry_id, sample
 
+    def know(self, entries: Iterable[Entry]) -> None:
+        """Samples that lie before the range: one that was appended twice may lie in it again."""
+        for _, fields in entries:
+            try:
+                self._seen.add(_unpack(fields).identity)
+            except UnreadableSample:
+                continue
+
     def take_letters(self) -> list[DeadLetter]:
         """The dead letters since the last call."""
         letters, self._letters = self._letters, []

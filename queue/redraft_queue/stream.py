@@ -136,12 +136,15 @@ class SampleStream:
         expected_target: str | None = None,
         expected_tokenizer: str | None = None,
         tally: ReadTally | None = None,
+        known: int = 0,
     ) -> Iterator[tuple[str, Sample]]:
         """Samples with after_id < id <= through_id (None: from the oldest; None: up to now), in order of id.
 
         An entry that is no Sample of this domain, or of another target or tokenizer than expected, goes to
         the dead letters with its reason, once; it never raises. Of samples with one identity the first
-        counts. A range is read in pages of 64 and never in memory as a whole.
+        counts, also where it is one of the `known` entries before the range: a batch whose answer was lost
+        is appended again, and a range may end between the two. A range is read in pages of 64 and never in
+        memory as a whole.
         """
         through = through_id if through_id is not None else self.position(domain).last_id
         if through is None:
@@ -149,6 +152,9 @@ class SampleStream:
         reader = Reader(
             domain, expected_target, expected_tokenizer, tally if tally is not None else ReadTally()
         )
+        if after_id is not None:
+            for page in self._pages_before(domain, after_id, known):
+                reader.know(page)
         for page in self._pages(domain, after_id, through):
             yield from reader.samples(page)
             self._dead.record(domain, reader.take_letters())
@@ -163,6 +169,18 @@ class SampleStream:
             page: list[Entry] = [(entry_id.decode(), fields or {}) for entry_id, fields in found]
             yield page
             start = f"({page[-1][0]}"
+
+    def _pages_before(self, domain: str, through_id: str, count: int) -> Iterator[list[Entry]]:
+        """The `count` entries up to `through_id`, newest first."""
+        end = through_id
+        while count > 0:
+            most = min(count, _PAGE)
+            with translated(f"read the samples of domain {domain}"):
+                found = cast("list[Any]", self._client.xrevrange(keys.samples(domain), end, "-", most))
+            yield [(entry_id.decode(), fields or {}) for entry_id, fields in found]
+            if len(found) < most:
+                return
+            end, count = f"({found[-1][0].decode()}", count - most
 
     def forgotten(self, domain: str, after_id: str | None, through_id: str | None) -> int:
         """How many samples of a range were deleted on request."""

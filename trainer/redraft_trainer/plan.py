@@ -29,6 +29,8 @@ PLAN_FILE = "plan.json"
 CHUNK = 16
 """Neighbouring samples that replay takes at a time."""
 MOST_CHUNKS = 256
+KNOWN = 1024
+"""Entries before the range that are not trained on again: several batches of a worker, appended twice."""
 TICK = 256
 """Samples between two calls of `tick`."""
 
@@ -151,6 +153,7 @@ def collect(
             expected_target=target,
             expected_tokenizer=tokenizer,
             tally=found.tally,
+            known=KNOWN,
         )
         for entry_id, sample in entries:
             found.first_id = found.first_id or entry_id

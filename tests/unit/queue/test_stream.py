@@ -181,6 +181,21 @@ def test_duplicates_are_read_once(make_stream: MakeStream, make_sample: MakeSamp
     assert tally == ReadTally(entries=151, samples=101, duplicates=50, dead=0)
 
 
+def test_a_duplicate_in_the_next_range_is_known(make_stream: MakeStream, make_sample: MakeSample) -> None:
+    """A range ends between a batch and its second copy. Without `known`, the wrong variant, it is read again."""
+    stream = make_stream()
+    stream.append([make_sample(n) for n in range(100)])
+    cut = stream.position("default").last_id
+    stream.append([make_sample(n) for n in range(90, 110)])
+
+    def read(known: int) -> list[str]:
+        return [sample.request_id for _, sample in stream.read("default", cut, None, known=known)]
+
+    assert read(known=70) == [f"request-{n}" for n in range(100, 110)]
+    assert read(known=1000) == read(known=10) == read(known=70)
+    assert len(read(known=0)) == 20
+
+
 def test_one_malformed_entry_does_not_block_the_others(
     make_stream: MakeStream, make_sample: MakeSample, client: redis.Redis
 ) -> None:
