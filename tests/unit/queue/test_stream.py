@@ -182,7 +182,7 @@ def test_duplicates_are_read_once(make_stream: MakeStream, make_sample: MakeSamp
 
 
 def test_a_duplicate_in_the_next_range_is_known(make_stream: MakeStream, make_sample: MakeSample) -> None:
-    """A range ends between a batch and its second copy. Without `known`, the wrong variant, it is read again."""
+    """A range ends between a batch and its second copy; the wrong variant, `known=0`, reads it twice."""
     stream = make_stream()
     stream.append([make_sample(n) for n in range(100)])
     cut = stream.position("default").last_id
