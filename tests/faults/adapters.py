@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,8 +37,15 @@ class Adapters:
         self.fingerprint = found.fingerprint
         self.linears = adaptable_linears(found.module)
 
-    def register(self, registry: Registry, seed: int, fault: str = "", domain: str = "default") -> int:
-        """Register a random adapter, pending nothing; `fault` is one of ROTTEN."""
+    def register(
+        self,
+        registry: Registry,
+        seed: int,
+        fault: str = "",
+        domain: str = "default",
+        tags: Mapping[str, object] | None = None,
+    ) -> int:
+        """Register the adapter of a seed; `fault` is one of ROTTEN, `tags` are more tags of the version."""
         place = self.folder / f"{domain}-{seed}"
         provenance = {"base_draft_fingerprint": self.fingerprint}
         tensors = self._tensors(seed)
@@ -49,10 +58,11 @@ class Adapters:
             provenance=provenance,
         )
         sha = _spoil(place, fault) or sha
-        run_id = registry.start_run(domain, f"by hand {seed}", {}, {"round_id": f"{domain}-{seed}"})
+        name = uuid.uuid4().hex
+        run_id = registry.start_run(domain, f"by hand {seed}", {}, {"round_id": name})
         registry.log_artifacts(run_id, place, "version")
         shutil.rmtree(place)
-        version = registry.register(domain, run_id, {"sha256": sha})
+        version = registry.register(domain, run_id, {"sha256": sha, **(tags or {})})
         registry.end_run(run_id, "FINISHED")
         return version
 
