@@ -21,7 +21,7 @@ from redraft_models.loading import load_pair
 
 from redraft_serving.assembly import WorkerConfig, assemble
 from redraft_serving.errors import CannotListen
-from redraft_serving.http.connections import uvicorn_options
+from redraft_serving.http.connections import openness, uvicorn_options
 from redraft_serving.settings import ServingSettings
 
 __all__ = ["WorkerConfig", "run"]
@@ -71,6 +71,8 @@ def serve(app: FastAPI, listener: socket.socket, settings: ServingSettings) -> N
     )
     host, port = listener.getsockname()[:2]
     logger.info("serving %s on http://%s:%d", app.state.context.model.name, host, port)
+    if (told := openness(settings, host)) is not None:
+        logger.warning(told)
     asyncio.run(_Server(config, app).serve(sockets=[listener]))
     logger.info("the HTTP server has stopped")
 

@@ -7,6 +7,7 @@ and each byte that comes puts it off.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 from typing import Any
 
@@ -35,6 +36,17 @@ def uvicorn_options(settings: ServingSettings) -> dict[str, Any]:
         "limit_concurrency": settings.max_connections + 1,  # uvicorn refuses at the limit, not beyond it
         "server_header": False,
     }
+
+
+def openness(settings: ServingSettings, address: str) -> str | None:
+    """A sentence about an address that lets anybody in; None where keys are needed, or it is this machine's."""
+    has_keys = settings.api_key or settings.api_keys
+    if has_keys or ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+        return None
+    may = "ask" if settings.admin_key else "ask, and steer drafts"
+    return (
+        f"anybody who reaches {address} may {may}; set serving.api_key, and serving.admin_key for operators"
+    )
 
 
 class PatientProtocol(H11Protocol):

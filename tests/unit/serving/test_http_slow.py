@@ -14,7 +14,8 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 from redraft_serving.engine.interface import Emission
-from redraft_serving.http.connections import uvicorn_options
+from redraft_serving.http.connections import openness, uvicorn_options
+from redraft_serving.settings import ServingSettings
 from transformers import PreTrainedTokenizerFast
 
 from .test_http import TWO_WORDS, ScriptedEngine, application
@@ -175,3 +176,21 @@ def test_connections_have_a_limit(listen: Connect) -> None:
 def test_answers_name_no_server(listen: Connect) -> None:
     host, port = listen(ScriptedEngine())
     assert "server" not in httpx.get(f"http://{host}:{port}/health").headers
+
+
+@pytest.mark.parametrize(
+    ("keys", "address", "words"),
+    [
+        ({}, "0.0.0.0", "ask, and steer"),
+        ({}, "::", "ask, and steer"),
+        ({}, "192.168.1.5", "ask, and steer"),
+        ({"admin_key": "a"}, "0.0.0.0", "may ask;"),
+        ({"api_key": "k"}, "0.0.0.0", None),
+        ({"api_keys": {"shop": {"key": "k"}}}, "fe80::1%eth0", None),
+        ({}, "127.0.0.1", None),
+        ({}, "::1", None),
+    ],
+)
+def test_an_open_door_is_told(keys: dict[str, Any], address: str, words: str | None) -> None:
+    told = openness(ServingSettings(**keys), address)
+    assert told is None if words is None else words in str(told)
