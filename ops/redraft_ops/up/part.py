@@ -55,24 +55,28 @@ class Part:
         return None
 
     def _start(self, now: float) -> None:
-        with self.log.open("ab") as output:
-            self._log_start = output.tell()
-            try:
-                self.process = subprocess.Popen(
-                    self.service.command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env={**os.environ, **self.service.environment, "PYTHONUNBUFFERED": "1"},
-                    process_group=0,
-                )
-            except OSError as error:
-                # No memory or no process numbers left: as passing as a death.
-                self._wait(self.backoff.after(0.0), now, f"could not be started ({error})")
-                return
+        try:
+            self.process = self._spawn()
+        except OSError as error:
+            # No memory, no process numbers or no disk left: as passing as a death.
+            self._wait(self.backoff.after(0.0), now, f"could not be started ({error})")
+            return
         self.guard.watch(self.process.pid)
         self._started = now
         logger.info("%s: started (process %d)", self.service.name, self.process.pid)
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        """The process in a group of its own, so that a Ctrl-C of the terminal does not reach it."""
+        with self.log.open("ab") as output:
+            self._log_start = output.tell()
+            return subprocess.Popen(
+                self.service.command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **self.service.environment, "PYTHONUNBUFFERED": "1"},
+                process_group=0,
+            )
 
     def _died(self, code: int, now: float) -> str | None:
         words = last_words(self.log, self._log_start) or "no output"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -157,3 +159,26 @@ def test_a_round_is_asked_of_the_workers(
     assert headers["id"] == round_id
     assert "'trigger': 'operator'" in headers["kwargsrepr"]
     assert "'force': True" in headers["kwargsrepr"]
+
+
+@pytest.mark.integration
+def test_a_watched_status_renews_itself_and_ends_without_a_fault(
+    environment: dict[str, str], clean_environment: dict[str, str], tmp_path: Path
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "redraft_ops", "status", "--watch", "0.3"],
+        cwd=tmp_path,
+        env={**clean_environment, **environment, "FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "100"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    seen = 0
+    with process.stdout as output:
+        for line in output:
+            seen += "v4" in line
+            if seen == 3:
+                break
+        process.send_signal(signal.SIGINT)
+        output.read()
+    assert process.wait(20) == 0

@@ -6,14 +6,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 import redis
 from redraft_ops import valkey
 from redraft_ops.errors import EmbeddedValkeyError
-from redraft_ops.valkey import embedded_valkey
+from redraft_ops.valkey import embedded_valkey, keeper_command, owned
 
 USER = """
 import sys, time
@@ -96,3 +99,57 @@ def test_a_folder_that_cannot_be_used_is_one_sentence(
     monkeypatch.setattr(valkey, "START_SECONDS", 5.0)
     with pytest.raises(EmbeddedValkeyError, match=r"keeper\.log"), embedded_valkey(tmp_path):
         pass
+
+
+@pytest.mark.integration
+def test_a_server_whose_keeper_was_killed_ends_before_the_next_one_writes(tmp_path: Path) -> None:
+    process, url = user(tmp_path)
+    redis.Redis.from_url(url).set("kept", 1)
+    server = int((tmp_path / "server.pid").read_text())
+    keeper = next(p for p in psutil.Process(process.pid).children() if "redraft_ops.valkey" in p.cmdline())
+    keeper.kill()
+    while keeper.status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    assert answers(url), "the orphan goes on"
+    with embedded_valkey(tmp_path) as again:
+        assert not psutil.pid_exists(server) or psutil.Process(server).status() == psutil.STATUS_ZOMBIE
+        assert redis.Redis.from_url(again).get("kept") == b"1"
+    process.terminate()
+    process.wait(15)
+
+
+@pytest.mark.integration
+def test_an_owned_folder_is_waited_for_and_not_started_by_others(tmp_path: Path) -> None:
+    port = valkey.free_port()
+    with owned(tmp_path):
+        with (
+            pytest.raises(EmbeddedValkeyError, match="redraft up"),
+            _patience(0.5),
+            embedded_valkey(tmp_path),
+        ):
+            pass
+        keeper = subprocess.Popen(keeper_command(tmp_path, port))
+        with embedded_valkey(tmp_path) as url:
+            assert url == f"redis://127.0.0.1:{port}"
+        assert answers(url), "the owner still uses it"
+        keeper.terminate()
+        assert keeper.wait(15) == 0
+
+
+@pytest.mark.integration
+def test_a_folder_in_use_is_not_owned(tmp_path: Path) -> None:
+    with (
+        embedded_valkey(tmp_path),
+        _patience(0.5),
+        pytest.raises(EmbeddedValkeyError, match="another redraft process"),
+        owned(tmp_path),
+    ):
+        pass
+
+
+@contextmanager
+def _patience(seconds: float) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(valkey, "START_SECONDS", seconds)
+        patch.setattr(valkey, "STOP_SECONDS", seconds)
+        yield
