@@ -39,7 +39,7 @@ def uvicorn_options(settings: ServingSettings) -> dict[str, Any]:
 
 
 def openness(settings: ServingSettings, address: str) -> str | None:
-    """A sentence about an address that lets anybody in; None where keys are needed, or it is this machine's."""
+    """A sentence about an address that lets anybody in; None where keys are needed, or on loopback."""
     has_keys = settings.api_key or settings.api_keys
     if has_keys or ipaddress.ip_address(address.partition("%")[0]).is_loopback:
         return None
