@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,8 @@ def environment(
         "REDRAFT_GATE__MIN_HELDOUT_REQUESTS": "10",
         "REDRAFT_GATE__MIN_HELDOUT_TOKENS": "200",
         "REDRAFT_QUEUE__MIN_NEW_TOKENS": "1000",
+        # The gate's word is the last one here; canaries have tests of their own.
+        "REDRAFT_SERVING__CANARY__SHARE": "0",
     }
 
 
@@ -82,6 +85,17 @@ def call(environment: dict[str, str], folder: Path, *arguments: str) -> Any:
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+@contextmanager
+def worker(environment: dict[str, str], folder: Path) -> Iterator[None]:
+    """A training worker, by `redraft worker`."""
+    command = [sys.executable, "-m", "redraft_ops", "worker"]
+    with (folder / "worker.log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
+        yield
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
 
 
 def await_version(client: Client, version: object) -> None:
@@ -133,3 +147,12 @@ def test_train_status_measure_and_rollback(
 
     assert call(environment, tmp_path, "rollback") == {"domain": "default", "from": 1, "to": None}
     await_version(client, "base")
+
+    assert call(environment, tmp_path, "promote", "1") == {"domain": "default", "from": None, "to": 1}
+    await_version(client, 1)
+    with worker(environment, tmp_path):
+        asked = call(environment, tmp_path, "train", "--now", "--force")
+    assert set(asked) == {"round_id", *TRAIN_KEYS}
+    assert asked["decision"] == "skipped", asked
+    (last,) = call(environment, tmp_path, "status")
+    assert (last["schedule"]["last_end"], last["champion"]) == ("skipped", 1)
