@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,18 @@ class Site:
     clock: Process
     wall: Clock | None
     """The wall clock of all its processes, where a test can step it."""
+    seen: dict[str, float] = field(default_factory=dict)
+    """What the present test has measured, for the table in docs/reliability.md (`--junitxml` keeps it)."""
+
+    def saw(self, what: str, seconds: float) -> float:
+        """Note how long something took."""
+        self.seen[what] = round(seconds, 1)
+        return seconds
+
+    def saw_traffic(self, traffic: Traffic) -> None:
+        """Note how many requests there were, and the slowest one's time."""
+        self.seen["requests"] = len(traffic.records)
+        self.seen["slowest"] = round(max((r.seconds for r in traffic.records), default=0.0), 2)
 
     def heal(self) -> None:
         """Bring back whatever an earlier test has left stopped."""
@@ -86,10 +98,13 @@ def _site(pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def site(_site: Site) -> Iterator[Site]:
+def site(_site: Site, record_property: Callable[[str, object], None]) -> Iterator[Site]:
     """The deployment, whole."""
     _site.heal()
+    _site.seen.clear()
     yield _site
+    for what, value in _site.seen.items():
+        record_property(what, value)
     sys.stdout.write(_site.deployment.logs())  # shown where the test fails
 
 
@@ -99,3 +114,4 @@ def traffic(site: Site, known: dict[str, str]) -> Iterator[Traffic]:
     with Traffic([site.serving.url], known) as running:
         time.sleep(SEED_SECONDS)
         yield running
+        site.saw_traffic(running)

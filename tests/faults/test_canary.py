@@ -59,9 +59,11 @@ def test_serving_worker_killed_in_a_canary(
         until(lambda: tried(traffic, challenger), FOLLOW_SECONDS, "no request of the challenger")
         killed = time.monotonic()
         pair_of_workers[0].kill()
-        back = again(site, pair_of_workers)
+        back = site.saw("worker back", again(site, pair_of_workers))
         until(lambda: decided(site, challenger), DECIDE_SECONDS, "the canary is not decided")
+        site.saw("canary decided", time.monotonic() - killed)
         until(lambda: all(served(url, DOMAIN) == challenger for url in urls), FOLLOW_SECONDS, "one lags")
+    site.saw_traffic(traffic)
     nobody_noticed(traffic)
     assert back < BACK_SECONDS
     info = registry.version(DOMAIN, challenger)

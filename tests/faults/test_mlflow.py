@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.timeout(6
 FAULT_SECONDS = 10.0
 SLOW_SECONDS = 15.0
 """Longer than any read of the registry may take."""
-FOLLOW_SECONDS = 30.0
+FOLLOW_SECONDS = 60.0
 
 
 def catches_up(site: Site, traffic: Traffic, adapters: Adapters, seed: int, trains: bool = True) -> None:
@@ -25,9 +25,10 @@ def catches_up(site: Site, traffic: Traffic, adapters: Adapters, seed: int, trai
     registry = site.deployment.registry()
     version = adapters.register(registry, seed)
     registry.promote("default", version)
-    until(lambda: served(site.serving.url) == version, FOLLOW_SECONDS, "the champion is not served")
+    followed = until(lambda: served(site.serving.url) == version, FOLLOW_SECONDS, "it is not served")
+    site.saw("champion served", followed)
     if trains:
-        another_version(site.deployment)
+        site.saw("next version", another_version(site.deployment))
     traffic.stop()
     nobody_noticed(traffic)
     nothing_lost(site.deployment, traffic)
@@ -101,10 +102,11 @@ def test_an_artifact_spoilt_on_its_way(site: Site, traffic: Traffic, adapters: A
 def refused(site: Site, version: int) -> None:
     """The worker tags the version rejected, and counts it."""
     registry = site.deployment.registry()
-    until(
+    took = until(
         lambda: registry.version("default", version).validation_status == "rejected",
         FOLLOW_SECONDS,
         "it is not refused",
     )
+    site.saw("refused", took)
     assert "refused" in registry.version("default", version).tags["decision_reason"]
     assert metric(site.serving.url, "redraft_swaps_total") > 0

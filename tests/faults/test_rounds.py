@@ -38,7 +38,7 @@ HELD = {
 
 def went_on(site: Site, traffic: Traffic) -> None:
     """Another round brings a version; nobody noticed, nothing is lost, trained twice or left pending."""
-    another_version(site.deployment)
+    site.saw("next version", another_version(site.deployment))
     traffic.stop()
     nobody_noticed(traffic)
     nothing_lost(site.deployment, traffic)
