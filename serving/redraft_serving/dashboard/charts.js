@@ -105,7 +105,7 @@ function options(pane, at, width) {
     scales: { x: { time: true, range: () => span() }, y: { range: (_, low, high) => limits(pane, low, high) } },
     axes: [
       { ...axis, size: last ? 24 : 0, space: width < NARROW ? 60 : 80, values: (_, splits) => (last ? ticks(splits) : splits.map(() => null)) },
-      { ...axis, size: Y_AXIS, space: 34, incrs: pane.stepped ? [1, 2, 5, 10] : undefined, values: (_, splits) => splits.map(pane.tick) },
+      { ...axis, size: Y_AXIS, space: pane.stepped ? 20 : 34, incrs: pane.stepped ? [1, 2, 5, 10] : undefined, values: (_, splits) => splits.map(pane.tick) },
     ],
     series: [{}, { stroke: color(line), width: 1.6, spanGaps: false, points: { size: 4 },
       paths: pane.stepped ? uPlot.paths.stepped({ align: 1 }) : undefined }],

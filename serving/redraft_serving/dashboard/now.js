@@ -2,6 +2,7 @@
 
 import { byId, el, figure, fill, table } from "./dom.js";
 import { ago, count, milliseconds, moment, percent, times, version } from "./format.js";
+import { outcome } from "./rounds.js";
 
 const last = (values) => values?.findLast((value) => value !== null) ?? null;
 
@@ -66,7 +67,7 @@ export function showSamples(view) {
       stream ? `samples, ${count(stream.new_tokens)} tokens not trained on` : "samples not trained on"),
     figure("Lost", "stream-lost", stream && flagged(stream.lost), stream?.lost, "trimmed before a round saw them"),
     figure("Dropped", "dropped", flagged(total), total, reasons || "not kept by this worker"),
-    figure("Last round", "last-round", round ? ago(round.created_ms, now) : null, round?.version, round ? `${version(round.version)}, ${round.decision ?? "pending"}` : "no round yet"));
+    figure("Last round", "last-round", round ? ago(round.created_ms, now) : null, round?.version, round ? `${version(round.version)}, ${outcome(round)}` : "no round yet"));
   fill(byId("schedule"), ...scheduled(detail?.schedule, now));
 }
 
@@ -81,7 +82,7 @@ function scheduled(schedule, now) {
   else if (schedule.next_due_ms !== null) words.push(schedule.next_due_ms <= now ? " The next one is due." : [" Next about ", moment(schedule.next_due_ms, now), "."]);
   else words.push(" Beat has not looked at this domain yet.");
   if (schedule.headroom) words.push(` ${schedule.headroom[0].toUpperCase()}${schedule.headroom.slice(1)}.`);
-  else if (schedule.last_end === "skipped" || schedule.last_end === "failed") words.push(` The last one was ${schedule.last_end}: ${schedule.last_reason ?? "no reason given"}`);
+  else if (schedule.last_end === "skipped" || schedule.last_end === "failed") words.push(` The last one was ${schedule.last_end}: ${(schedule.last_reason ?? "no reason given").replace(/\.?$/, ".")}`);
   return words.flat();
 }
 

@@ -28,8 +28,14 @@ function aliases(round, row) {
     .flatMap((name) => [" ", el("span", { class: name === "champion" ? "tag ok" : "tag" }, name)]);
 }
 
+// What came of a round so far: one that won its comparison is not champion while its canary runs.
+export function outcome(round) {
+  if (round.decision === "promoted" && round.canary.canary === "running") return "approved";
+  return round.decision ?? "pending";
+}
+
 function decision(round, row, now, promote) {
-  const word = round.decision ?? "pending";
+  const word = outcome(round);
   const parts = [el("span", { class: TONE[word] ?? "" }, word)];
   if (round.canary.canary) parts.push(" ", el("span", { class: "tag" }, `canary ${round.canary.canary}`));
   if (round.reason) parts.push(el("span", { class: "small muted reason" }, round.reason));
