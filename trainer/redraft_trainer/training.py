@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
@@ -43,7 +44,7 @@ def train(folder: Path, spec: dict[str, Any], tell: Progress) -> dict[str, Any] 
     _limit_gpu_memory(device, settings)
     accelerator = make_accelerator(settings.mixed_precision, device)
     if accelerator.is_main_process:
-        tell({"stage": "load"})
+        tell({"stage": "load", "pid": os.getpid()})
     draft, tokenizer = _load(models, Path(spec["cache_dir"]), accelerator)
     vocab_size = len(tokenizer)
     champion, champion_problem = _champion(spec, draft, vocab_size)

@@ -23,7 +23,7 @@ from redraft_ops.errors import UsageError
 from redraft_ops.progress import Phases
 from redraft_ops.settings import Settings
 
-Mode = Literal["load", "acceptance", "profile", "check-equal"]
+Mode = Literal["load", "acceptance", "profile", "check-equal", "during-training"]
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,13 @@ class Source:
     domain: str
 
 
-def mode_of(check_equal: bool, acceptance: str | None, profile: bool) -> Mode:
+def mode_of(check_equal: bool, acceptance: str | None, profile: bool, during_training: bool = False) -> Mode:
     """Which of the modes is asked for. Raises UsageError for more than one."""
     asked: list[Mode] = []
     asked += ["check-equal"] if check_equal else []
     asked += ["acceptance"] if acceptance else []
     asked += ["profile"] if profile else []
+    asked += ["during-training"] if during_training else []
     if len(asked) > 1:
         raise UsageError(f"--{asked[0]} and --{asked[1]} are two benches; give one of them")
     return asked[0] if asked else "load"
@@ -64,10 +65,13 @@ def run_mode(
     from redraft_models.reading import read_tokenizer
     from redraft_models.sources import resolve_source
 
-    if mode != "load" and plan.temperature > 0:
+    loaded = mode in ("load", "during-training")
+    if not loaded and plan.temperature > 0:
         raise UsageError(f"--{mode} compares or replays greedy answers; leave --temperature at 0")
-    if mode != "load" and plan.rate is not None:
+    if not loaded and plan.rate is not None:
         raise UsageError(f"--rate is a load over HTTP, and --{mode} runs in process; leave one out")
+    if mode == "during-training" and any(one.kind != "engine" for one in plan.compare):
+        raise UsageError("--during-training measures our own worker; compare off, auto or k<N> alone")
     settings = settings.model_copy(update={"models": absolute(settings.models)})
     plan = replace(plan, dtypes=measured(plan.dtypes, settings.models.device))
     with Phases() as phases:
@@ -108,6 +112,10 @@ def _run(
     from redraft_ops.bench import modes
     from redraft_ops.bench.run import run_bench
 
+    if mode == "during-training":
+        from redraft_ops.bench.room import run_room
+
+        return run_room(settings, plan, sets, tokenizer, out, phases)
     if mode == "acceptance":
         return modes.run_acceptance(settings, plan, sets, rates, phases)
     if mode == "profile":

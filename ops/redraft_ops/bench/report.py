@@ -23,10 +23,15 @@ COLUMNS: dict[str, Sequence[str]] = {
         "rest_share", "verify_ms", "head_ms", "floor_ms", "verify_over_floor",
     ),
     "check-equal": ("name", "clients", "dtype", "requests", "near_ties", "different", "equal"),
+    "during-training": (
+        "name", "training", "clients", "dtype", "ms_per_token", "time_ratio", "time_ratio_p25",
+        "time_ratio_p75", "itl_ms_p50", "itl_ms_p99", "ttft_ms_p50", "training_pace", "failed",
+    ),
 }  # fmt: skip
 WIDE = {
     "ttft_ms_p95", "chunk_gap_ms_p99", "within_goal", "failed", "ratio_to_off_p25", "ratio_to_off_p75",
     "mean_acceptance_length", "rounds", "tokens_per_round", "verify_ms", "head_ms", "floor_ms",
+    "time_ratio_p25", "time_ratio_p75",
 }  # fmt: skip
 """Columns of the report alone."""
 TITLES = {
@@ -52,6 +57,11 @@ TITLES = {
     "floor_ms": "floor (ms)",
     "verify_over_floor": "verify/floor",
     "near_ties": "near ties",
+    "ms_per_token": "ms per token",
+    "time_ratio": "x alone",
+    "time_ratio_p25": "x alone, p25",
+    "time_ratio_p75": "x alone, p75",
+    "training_pace": "training's pace",
 }
 MEANINGS = {
     "load": """
@@ -70,6 +80,11 @@ MEANINGS = {
 - Shares are of a round: *verify* the target's pass, *draft* the draft's, *rest* everything else. *head* is
   the target's last product alone, by torch's own product: a part of *verify*.
 - *floor*: bytes that a step has to read over the bandwidth measured in this run.
+""",
+    "during-training": """
+- *ms per token*: wall time by tokens emitted to all clients, prompts included, the median over blocks.
+  *x alone*: median over blocks of the same prompts' time beside a training by that without. *training's
+  pace*: its steps per second meanwhile by those it makes while nothing is served.
 """,
     "check-equal": """
 - `off` is compared with transformers' `generate`, everything else with `off`, with as many clients.

@@ -40,6 +40,8 @@ class Sides:
     """By dtype; a process starts with its first call."""
     peers: dict[str, Endpoint] = field(default_factory=dict)
     """By name."""
+    redis_url: str = ""
+    """Where the workers' samples go."""
 
     def lanes(self, clients: int, speculates: bool) -> tuple[list[Lane], list[str]]:
         """The lanes of one number of clients, and what was left out and why."""
@@ -81,6 +83,7 @@ def open_sides(settings: Settings, plan: BenchPlan, chat: bool, out: Path, clean
     if any(one.kind == "engine" for one in plan.compare):
         data = Path(cleanup.enter_context(TemporaryDirectory(prefix="redraft-bench-")))
         url = cleanup.enter_context(embedded_valkey(data / "valkey"))
+        sides.redis_url = url
         for dtype in plan.dtypes:
             own = worker_settings(settings, plan, dtype, data / dtype, url)
             worker = serving_worker(own, out / "logs" / dtype, plan.threads)

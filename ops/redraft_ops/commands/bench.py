@@ -36,6 +36,7 @@ Replay = Annotated[bool, Opt("--replay", help="Prompts and lengths from the doma
 IgnoreEos = Annotated[bool, Opt("--ignore-eos", help="Answers have --max-tokens, whatever they say.")]
 Check = Annotated[bool, Opt("--check-equal", help="Compare greedy text with speculation on and off.")]
 Profile = Annotated[bool, Opt("--profile", help="Where the time of a round goes, in process.")]
+During = Annotated[bool, Opt("--during-training", help="Time per token beside a training round.")]
 Out = Annotated[Path, Opt(help="Folder for bench.md, bench.json, bench.png and logs.")]
 Seed = Annotated[int, Opt(help="Of prompts' order, arrivals and sampling.")]
 Text = Annotated[str | None, Opt(help="Default: that of the settings.")]
@@ -55,6 +56,7 @@ def bench(
     replay: Replay = False,
     acceptance: Acceptance = None,
     profile: Profile = False,
+    during_training: During = False,
     domain: Domain = None,
     target: Text = None,
     draft: Text = None,
@@ -73,14 +75,15 @@ def bench(
     json: AsJson = False,
 ) -> None:
     """Compare configurations under load: speculation off, fixed, automatic; transformers' own decoding on the
-    same pair and prompts; other servers. Exit 1 where --check-equal finds a difference.
+    same pair and prompts; other servers; our own beside a training round. Exit 1 where --check-equal finds a
+    difference.
     """
     from redraft_ops.bench.dispatch import Source, mode_of, rates_of, run_mode
     from redraft_ops.bench.plan import BenchPlan, Goal, configurations, dtypes_of, levels_of
     from redraft_ops.processes import sigterm_as_exit
     from redraft_ops.settings import load_settings
 
-    mode = mode_of(check_equal, acceptance, profile)
+    mode = mode_of(check_equal, acceptance, profile, during_training)
     rates = rates_of(acceptance) if acceptance else ()
     given = {"target": target, "draft": draft}
     settings = load_settings({"models": {name: value for name, value in given.items() if value}})

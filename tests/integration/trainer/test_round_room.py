@@ -159,3 +159,21 @@ def test_a_round_past_its_time_limit_ends_with_what_to_do(bench: Bench) -> None:
     assert not training_in(bench.context.data_dir)
     assert bench.context.registry.versions(DOMAIN) == []
     assert bench.run("again", max_steps=4).version == 1
+
+
+def test_a_round_that_finds_no_room_for_its_samples_says_so(bench: Bench) -> None:
+    """In the worker's own process; the folder goes at once, as what it holds is of no use."""
+    bench.traffic(100, seed=0)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def no_room(event: Event) -> None:
+        if event["stage"] == "collect":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+
+    try:
+        with pytest.raises(DiskFull, match="data is full"):
+            run(bench, "full", no_room)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not bench.context.work_dir("full").exists()
+    assert bench.context.registry.versions(DOMAIN) == []

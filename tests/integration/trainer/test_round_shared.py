@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -111,3 +112,21 @@ def test_an_approved_candidate_is_tried_first_and_rounds_wait_for_it(bench: Benc
     assert third.version == 2
     assert third.decision in ("challenger", "rejected")
     assert registry.champion(DOMAIN).version == 1  # type: ignore[union-attr]
+
+
+def test_a_candidate_that_nobody_tries_stops_the_rounds_only_for_a_while(bench: Bench) -> None:
+    """No worker serves the domain, as with samples of another engine."""
+    registry = bench.context.registry
+    trying = replace(bench, context=replace(bench.context, canary=True, canary_seconds=60.0))
+    bench.traffic(100, seed=0)
+    assert trying.run("first", max_steps=10).decision == "challenger"
+    bench.traffic(100, seed=1)
+    day_ago = int((time.time() - 86_400) * 1000)
+    for started, decision in ((int(time.time() * 1000), "skipped"), (day_ago, "challenger")):
+        registry.set_tags(DOMAIN, 1, {"canary_started_ms": started})
+        assert trying.run(f"after {started}".replace(" ", "-"), max_steps=10).decision in (decision, "rejected")
+        assert (registry.version(DOMAIN, 1).tags["canary"] == "running") == (decision == "skipped")
+    tags = registry.version(DOMAIN, 1).tags
+    assert (tags["canary"], tags["validation_status"]) == ("undecided", "rejected")
+    assert tags["decision_reason"].startswith("No serving worker decided within 60 seconds")
+    assert registry.newest(DOMAIN).version == 2  # type: ignore[union-attr]
