@@ -25,7 +25,8 @@ import numpy as np
 from redraft_models.toy import LEARN_WORDS, write_toy_pair
 
 from tests.faults.adapters import Adapters
-from tests.faults.deployment import Deployment, Process, metric, served, until
+from tests.faults.deployment import Deployment, Process
+from tests.faults.probes import metric, served, until
 from tests.soak_traffic import DOMAINS, Load
 
 SAMPLE_SECONDS = 2.0

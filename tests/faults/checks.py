@@ -9,7 +9,8 @@ from typing import Any
 from redraft_models.registry import VersionInfo
 from redraft_queue.positions import id_key
 
-from .deployment import Deployment, metric, until
+from .deployment import Deployment
+from .probes import metric, until
 from .traffic import Traffic
 
 DRAIN_SECONDS = 60.0

@@ -6,19 +6,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import httpx
 from redraft_models.registry import Registry
 from redraft_ops.valkey import free_port
 from redraft_queue.heartbeat import heartbeats
 from redraft_queue.settings import QueueSettings
 from redraft_queue.stream import SampleStream, connect
 
+from .probes import answers, until
 from .proxy import Proxy
 from .servers import Mlflow, Valkey
 
@@ -218,39 +216,3 @@ class Deployment:
         self.proxy.close()
         self.mlflow.stop(signal.SIGKILL)
         self.valkey.stop(signal.SIGKILL)
-
-
-def answers(url: str) -> bool:
-    """Whether a serving worker is ready."""
-    try:
-        return httpx.get(f"{url}/ready", timeout=2).status_code == 200
-    except httpx.TransportError:
-        return False
-
-
-def metric(url: str, name: str) -> float:
-    """Sum of a family's samples on /metrics."""
-    lines = httpx.get(f"{url}/metrics", timeout=30).text.splitlines()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((name + "{", name + " ")))
-
-
-def served(url: str, domain: str = "default") -> Any:
-    """The version that a worker serves."""
-    drafts = httpx.get(f"{url}/v1/drafts", timeout=30).json()["data"]
-    return next((draft["version"] for draft in drafts if draft["domain"] == domain), None)
-
-
-def until(
-    condition: Callable[[], bool],
-    seconds: float,
-    problem: str,
-    process: Process | None = None,
-    pause: float = 0.05,
-) -> float:
-    """Wait for a condition; returns the seconds that it took. Fails after `seconds`."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < seconds, f"{problem} after {seconds:g} s"
-        assert process is None or process.alive, f"{process.name} ended, see {process.log}"
-        time.sleep(pause)
-    return time.monotonic() - began

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from redraft_queue.lock import holder
 
-from .deployment import Deployment, until
+from .deployment import Deployment
+from .probes import until
 
 WAIT_SECONDS = 180.0
 

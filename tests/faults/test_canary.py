@@ -10,7 +10,8 @@ import pytest
 from .adapters import Adapters
 from .checks import in_stream, nobody_noticed
 from .conftest import Site
-from .deployment import Process, answers, served, until
+from .deployment import Process
+from .probes import answers, served, until
 from .traffic import Record, Traffic
 
 pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.timeout(600)]

@@ -15,7 +15,8 @@ import pytest
 from .adapters import Adapters
 from .checks import another_version, nobody_noticed, nothing_lost, trained_once
 from .conftest import Site
-from .deployment import Process, served, until
+from .deployment import Process
+from .probes import served, until
 from .rounds import a_child
 from .traffic import Traffic
 

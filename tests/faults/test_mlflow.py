@@ -9,7 +9,7 @@ import pytest
 from .adapters import ROTTEN, Adapters
 from .checks import another_version, nobody_noticed, nothing_lost, trained_once
 from .conftest import Site
-from .deployment import metric, served, until
+from .probes import metric, served, until
 from .traffic import Traffic
 
 pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.timeout(600)]

@@ -17,7 +17,8 @@ from redraft_queue.settings import QueueSettings
 from .adapters import Adapters
 from .checks import another_version, nobody_noticed, nothing_lost, ranges, trained_once
 from .conftest import Site
-from .deployment import Process, until
+from .deployment import Process
+from .probes import until
 from .rounds import WAIT_SECONDS, a_child, children, running
 from .traffic import Traffic
 
