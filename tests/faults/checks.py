@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 from redraft_models.registry import VersionInfo
 from redraft_queue.positions import id_key
@@ -65,14 +65,19 @@ def ranges(deployment: Deployment, domain: str = "default") -> list[VersionInfo]
 def trained_once(deployment: Deployment, domain: str = "default") -> int:
     """No sample is in the ranges of two versions, no range overlaps the next; returns the versions."""
     versions = ranges(deployment, domain)
+    apart(versions)
+    trained = Counter(_trained(in_stream(deployment, domain), versions))
+    assert not [request for request, count in trained.items() if count > 1]
+    return len(versions)
+
+
+def apart(versions: Sequence[VersionInfo]) -> None:
+    """Each range begins behind the one before, and each round has one version."""
     for before, after in pairwise(versions):
         last, first = before.tags["stream_last_id"], after.tags["stream_first_id"]
         assert id_key(last) < id_key(first), f"versions {before.version} and {after.version} overlap"
     rounds = Counter(info.tags["round_id"] for info in versions)
     assert not [one for one, count in rounds.items() if count > 1]
-    trained = Counter(_trained(in_stream(deployment, domain), versions))
-    assert not [request for request, count in trained.items() if count > 1]
-    return len(versions)
 
 
 def another_version(deployment: Deployment, seconds: float = WHOLE_ROUND_SECONDS) -> float:
@@ -90,15 +95,12 @@ def another_version(deployment: Deployment, seconds: float = WHOLE_ROUND_SECONDS
     return until(settled, seconds, "no round has brought a version")
 
 
-def _trained(entries: list[tuple[str, str]], versions: list[VersionInfo]) -> list[Any]:
-    """Requests by version that saw them, once per version."""
-    spans = [
-        (id_key(v.tags["stream_first_id"]), id_key(v.tags["stream_last_id"]), v.version) for v in versions
+def _trained(entries: list[tuple[str, str]], versions: list[VersionInfo]) -> list[str]:
+    """Requests, as often as there are versions whose range holds their first copy: later ones are dropped."""
+    spans = [(id_key(v.tags["stream_first_id"]), id_key(v.tags["stream_last_id"])) for v in versions]
+    first: dict[str, str] = {}
+    for entry, request in entries:
+        first.setdefault(request, entry)
+    return [
+        request for request, entry in first.items() for begin, end in spans if begin <= id_key(entry) <= end
     ]
-    seen = {
-        (version, request)
-        for entry, request in entries
-        for first, last, version in spans
-        if first <= id_key(entry) <= last
-    }
-    return [request for _, request in seen]

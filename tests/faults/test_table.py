@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+# Put together, or this file would seem to have one.
+MARK = "pytest.mark." + "faults"
 HERE = Path(__file__).parent
 TABLE = HERE.parents[1] / "docs" / "reliability.md"
 _NAME = re.compile(r"`(test_\w+)(?:\[[^\]]*\])?`")
@@ -19,7 +21,7 @@ def written() -> set[str]:
 
 def found() -> set[str]:
     """Tests of this folder that break something."""
-    modules = [path for path in HERE.glob("test_*.py") if path != Path(__file__)]
+    modules = [path for path in HERE.glob("test_*.py") if MARK in path.read_text()]
     return {
         node.name
         for path in modules
