@@ -43,8 +43,8 @@ class Bar:
         if self._lines and time.monotonic() - self._said >= LINE_SECONDS:
             self._said = time.monotonic()
             task = next(task for task in self._progress.tasks if task.id == self._task)
-            total = "?" if task.total is None else f"{task.total:.0f}"
-            self._progress.console.print(f"  {self._title} {remark}: {task.completed:.0f} of {total}")
+            done = "" if task.total is None else f": {task.completed:.0f} of {task.total:.0f}"
+            self._progress.console.print(f"  {' '.join(filter(None, (self._title, remark)))}{done}")
 
 
 class Phases:

@@ -73,7 +73,8 @@ def _canary(row: Row) -> Iterator[str]:
         since = canary["started_ms"]
         age = "" if since is None else f" for {_duration(time.time() - since / 1000)}"
         said = _sentence(trial) if trial.get("kind") == "canary" else ""
-        yield f"canary: {_named(canary['version'])} serves a share of the requests{age}{said}"
+        verb = "serves" if since is None else "has served"
+        yield f"canary: {_named(canary['version'])} {verb} a share of the requests{age}{said}"
     elif trial.get("kind") == "watch":
         version, against = _named(trial.get("version")), _named(trial.get("against"))
         yield f"watch: {version} is compared with {against}{_sentence(trial)}"
@@ -82,7 +83,7 @@ def _canary(row: Row) -> Iterator[str]:
 def _sentence(trial: Mapping[str, Any]) -> str:
     """What the serving worker makes of the evidence so far."""
     said = trial.get("sentence")
-    return f"; {said}" if isinstance(said, str) and said else ""
+    return f". {said.removesuffix('.')}" if isinstance(said, str) and said else ""
 
 
 def _rolled_back(glance: Glance, row: Row) -> Iterator[str]:

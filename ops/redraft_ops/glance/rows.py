@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from redraft_models.registry_names import STATUS
+
 from redraft_ops.glance.findings import findings_of
 from redraft_ops.glance.gather import Glance
 from redraft_ops.glance.versions import DomainVersions, Version
@@ -99,11 +101,16 @@ def _last_round(versions: DomainVersions) -> dict[str, Any] | None:
     return {
         "round_id": tags.get("round_id"),
         "version": newest.number,
-        "decision": tags.get("decision") or tags.get("validation_status"),
+        "decision": _decision(newest),
         "reason": tags.get("decision_reason"),
         **{name: _number(tags.get(name)) for name in numbers},
         "created_ms": newest.created_ms,
     }
+
+
+def _decision(version: Version) -> str | None:
+    """What came of a round so far: one that won its comparison is not champion while its canary runs."""
+    return "approved" if version.canary_runs else version.tags.get("decision") or version.tags.get(STATUS)
 
 
 def _canary(version: Version | None) -> dict[str, Any] | None:

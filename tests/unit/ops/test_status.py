@@ -209,7 +209,7 @@ def test_no_headroom_a_canary_and_a_rollback_are_told() -> None:
     left = Version(10, 0, {"rollback_reason": "acceptance fell by 0.06"})
     glance = glance_of(state=state, versions=chosen([running, left], {}))
     found = row_of(glance)["findings"]
-    assert found[0].startswith("canary: version 9 serves a share of the requests for ")
+    assert found[0].startswith("canary: version 9 has served a share of the requests for ")
     assert found[1] == "version 10 was left: acceptance fell by 0.06"
     assert (
         "no headroom: 3 rounds in a row without a sure gain, the last +0.002 (-0.010 to +0.014)" in found[2]
@@ -222,10 +222,17 @@ def test_what_a_trial_says_is_told() -> None:
     trial = {"kind": "canary", "version": 9, "against": 8, "sentence": "It goes on: 12 of 50 requests."}
     serving = Serving({"law": {**DRAFT, "policy": None, "trial": trial}})
     found = row_of(glance_of(serving=serving, versions=chosen([running], {})))["findings"]
-    assert found == ["canary: version 9 serves a share of the requests; It goes on: 12 of 50 requests."]
+    assert found == ["canary: version 9 serves a share of the requests. It goes on: 12 of 50 requests"]
     watch = {**trial, "kind": "watch", "sentence": None}
     serving = Serving({"law": {**DRAFT, "policy": None, "trial": watch}})
     assert row_of(glance_of(serving=serving))["findings"] == ["watch: version 9 is compared with version 8"]
+
+
+def test_what_won_its_comparison_is_promoted_only_when_its_canary_has_ended() -> None:
+    tags = {"decision": "promoted", "validation_status": "approved", "canary": "running"}
+    for canary, word in (("running", "approved"), ("passed", "promoted")):
+        version = Version(9, 0, {**tags, "canary": canary})
+        assert row_of(glance_of(versions=chosen([version], {})))["last_round"]["decision"] == word
 
 
 def test_a_shared_draft_is_told() -> None:
