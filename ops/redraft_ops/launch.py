@@ -85,5 +85,6 @@ def train_context(stack: Stack) -> Any:
         registry=stack.registry(),
         client=connect(stack.redis_url, settings.queue),
         canary=settings.serving.canary.share > 0,
+        canary_seconds=settings.serving.canary.max_seconds,
         shared_drafts=settings.shared_drafts,
     )

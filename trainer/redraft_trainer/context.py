@@ -36,6 +36,8 @@ class TrainContext:
     client: redis.Redis
     canary: bool = False
     """Whether an approved candidate first serves a share of the traffic, and becomes champion only there."""
+    canary_seconds: float = 86_400.0
+    """Seconds within which serving workers decide on such a candidate, `canary.max_seconds` of theirs."""
     shared_drafts: Mapping[str, str] = field(default_factory=dict)
     """Domain -> the domain whose champion serves it."""
 

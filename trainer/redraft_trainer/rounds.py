@@ -40,6 +40,7 @@ from redraft_trainer.settling import settle
 from redraft_trainer.sharing import other_reports, others_metrics, others_tag
 from redraft_trainer.spec import write_spec
 from redraft_trainer.stages import Stages
+from redraft_trainer.trying import on_trial
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +99,7 @@ class _Round:
             return self._finish(done)
         sweep(self.folder, self.domain)
         plan = self._plan()
-        reason = self._on_trial() or (None if force else self._too_few(plan))
+        reason = on_trial(self.context, self.domain) or (None if force else self._too_few(plan))
         if reason is not None:
             return self._skip(reason, plan)
         self.progress({"stage": "collect", "new_tokens": plan.new_tokens})
@@ -114,18 +115,6 @@ class _Round:
         for info in self.registry.pending(self.domain):
             logger.info("settling version %d of domain %s, left by a killed round", info.version, self.domain)
             settle(self.context, info)
-
-    def _on_trial(self) -> str | None:
-        """Why no round may run now, also not by an operator's word: a second candidate would take the first
-        one's trial away, and be measured against a champion that may soon be another.
-        """
-        running = self.registry.running_canary(self.domain) if self.context.canary else None
-        if running is None:
-            return None
-        return (
-            f"version {running.version} serves a share of the traffic as challenger; "
-            "the next round waits for its decision"
-        )
 
     def _too_few(self, plan: Plan) -> str | None:
         wanted = self.context.queue.min_new_tokens

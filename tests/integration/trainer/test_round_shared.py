@@ -124,7 +124,10 @@ def test_a_candidate_that_nobody_tries_stops_the_rounds_only_for_a_while(bench: 
     day_ago = int((time.time() - 86_400) * 1000)
     for started, decision in ((int(time.time() * 1000), "skipped"), (day_ago, "challenger")):
         registry.set_tags(DOMAIN, 1, {"canary_started_ms": started})
-        assert trying.run(f"after {started}".replace(" ", "-"), max_steps=10).decision in (decision, "rejected")
+        assert trying.run(f"after {started}".replace(" ", "-"), max_steps=10).decision in (
+            decision,
+            "rejected",
+        )
         assert (registry.version(DOMAIN, 1).tags["canary"] == "running") == (decision == "skipped")
     tags = registry.version(DOMAIN, 1).tags
     assert (tags["canary"], tags["validation_status"]) == ("undecided", "rejected")
