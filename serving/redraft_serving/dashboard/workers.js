@@ -5,6 +5,10 @@ import { duration, moment, version } from "./format.js";
 
 export function showWorkers(view) {
   const { workers, sources, domain, row, now } = view;
+  if (workers === null) {
+    fill(byId("workers"), el("p", { class: "note" }, "This key shows its domains, not the machines."));
+    return;
+  }
   if (!workers.length) {
     fill(byId("workers"), el("p", { class: "note" }, sources.redis.configured ? "No data yet: no worker has been heard of."
       : "Without Redis, workers cannot hear of each other."));

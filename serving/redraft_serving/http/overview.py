@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any, cast
 
 from fastapi import APIRouter, Request
@@ -28,15 +29,18 @@ def overview(request: Request, context: ContextDep, domain: str | None = None) -
     found = context.engine.statistics()
     known = champions(known_drafts(found, context.engine, context.domains))
     drafts = [draft for draft in known if draft.domain in set(allowed)]
+    document = _overview(context).document(allowed, domain or next(iter(allowed), None))
+    if getattr(request.state, "domains", None) is not None:
+        document["workers"] = None  # a key that is bound to domains shows these, not the machines
     return {
         "object": "overview",
         "model": context.model.name,
         "may_act": may_act(request, context),
         "running": found.running,
         "waiting": found.waiting,
-        "samples": _samples(request),
+        "samples": _samples(request, set(allowed)),
         "drafts": [draft_card(context.model, draft, context.trials) for draft in drafts],
-        **_overview(context).document(allowed, domain or next(iter(allowed), None)),
+        **document,
     }
 
 
@@ -55,7 +59,8 @@ def _overview(context: Context) -> Overview:
     return cast(Overview, context.overview)
 
 
-def _samples(request: Request) -> dict[str, Any]:
+def _samples(request: Request, allowed: Set[str]) -> dict[str, Any]:
     """What this worker's capture did since its start."""
     counters = cast(LoopCounters, request.app.state.loop_counters)
-    return {"written": counters.written(), "dropped": dict(counters.dropped()), "lost": dict(counters.lost())}
+    lost = {domain: count for domain, count in counters.lost().items() if domain in allowed}
+    return {"written": counters.written(), "dropped": dict(counters.dropped()), "lost": lost}

@@ -250,6 +250,8 @@ def test_several_domains_each_with_its_own_figures(start: Start, visit: Callable
     page.get_by_role("button", name="law").click()
     expect(page).to_have_title("law · redraft")
     no_strangers(tab)
+    page.goto(f"{worker.url}/?domain=nowhere")
+    expect(page).to_have_title("default · redraft")
 
 
 def test_a_worker_without_anything_says_so(start: Start, visit: Callable[..., Visit]) -> None:

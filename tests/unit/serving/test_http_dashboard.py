@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from redraft_serving.http.metrics import LoopCounters
 from transformers import PreTrainedTokenizerFast
 
 from .test_http import TWO_WORDS, application
@@ -38,6 +39,7 @@ def open_client(word_tokenizer: PreTrainedTokenizerFast, serve: Serve) -> Iterat
 def keyed_client(word_tokenizer: PreTrainedTokenizerFast, serve: Serve) -> Iterator[httpx.Client]:
     app = application(ReportingEngine(TWO_WORDS), word_tokenizer, **KEYS)
     app.state.context.actions = object()
+    app.state.loop_counters = LoopCounters(lost=lambda: {"law": 1, "other": 2})
     for domain in ("law", "other"):
         app.state.context.domains.resolve(domain)
     with httpx.Client(base_url=serve(app), timeout=10) as made:
@@ -127,6 +129,9 @@ def test_drafts_are_those_of_the_drafts_route(open_client: httpx.Client) -> None
 def test_a_key_sees_its_own_domains_alone(keyed_client: httpx.Client) -> None:
     """Neither the rows nor the details of another's domain, whatever the query asks for."""
     found = overview(keyed_client, "shop-key").json()
+    assert found["samples"]["lost"] == {"law": 1}
+    assert found["workers"] is None
+    assert overview(keyed_client, "client-key").json()["samples"]["lost"] == {"law": 1, "other": 2}
     assert [row["domain"] for row in found["domains"]] == ["law"]
     assert [card["domain"] for card in found["drafts"]] == ["law"]
     assert found["detail"]["domain"] == "law"
