@@ -12,7 +12,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import cast
 
 import redis
 
@@ -26,6 +26,16 @@ _LIFE_SECONDS = 30 * 86_400
 """After the last report; a trial that nobody reports to any more is forgotten."""
 _DECISION_SECONDS = 60.0
 """Longest time that one worker may take to carry out a decision before another may try."""
+_OVER_SECONDS = 600
+"""Reports on a trial that is decided are refused for this long, in which every worker has noticed."""
+_OVER = b"over"
+# A worker that has not noticed yet would bring a dropped trial back, to be decided on again where the same
+# two versions meet again.
+_REPORT = """
+if redis.call('HEXISTS', KEYS[1], 'over') == 1 then return 0 end
+redis.call('HSET', KEYS[1], unpack(ARGV, 2))
+return redis.call('EXPIRE', KEYS[1], ARGV[1])
+"""
 _RELEASE = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0
@@ -43,19 +53,19 @@ class TrialStore:
     def __init__(self, client: redis.Redis, decision_seconds: float = _DECISION_SECONDS) -> None:
         self._client = client
         self._decision_seconds = decision_seconds
+        self._report = client.register_script(_REPORT)
         self._release = client.register_script(_RELEASE)
 
     def report(self, domain: str, trial_id: str, worker_id: str, arms: Mapping[str, Numbers]) -> None:
-        """Put a worker's sums so far, by arm, in place of what it reported before."""
-        key = keys.trial(domain, trial_id)
-        fields: Any = {f"{worker_id} {arm}": json.dumps(dict(sums)) for arm, sums in arms.items()}
-        if not fields:
-            return
-        with translated(f"report on the trial {trial_id}"):
-            pipeline = self._client.pipeline(transaction=True)
-            pipeline.hset(key, mapping=fields)
-            pipeline.expire(key, _LIFE_SECONDS)
-            pipeline.execute()
+        """Put a worker's sums so far, by arm, in place of what it reported before; nothing is written where
+        the trial was dropped a short while ago.
+        """
+        pairs = [
+            part for arm, sums in arms.items() for part in (f"{worker_id} {arm}", json.dumps(dict(sums)))
+        ]
+        if pairs:
+            with translated(f"report on the trial {trial_id}"):
+                self._report(keys=[keys.trial(domain, trial_id)], args=[_LIFE_SECONDS, *pairs])
 
     def totals(self, domain: str, trial_id: str) -> dict[str, dict[str, float]]:
         """The sums over all workers, by arm; empty where nothing was reported."""
@@ -63,14 +73,21 @@ class TrialStore:
             found = cast("dict[bytes, bytes]", self._client.hgetall(keys.trial(domain, trial_id)))
         totals: dict[str, Counter[str]] = {}
         for field, value in found.items():
+            if field == _OVER:
+                continue
             arm = field.decode(errors="replace").rpartition(" ")[2]
             totals.setdefault(arm, Counter()).update(_numbers(domain, trial_id, value))
         return {arm: dict(sums) for arm, sums in totals.items()}
 
     def drop(self, domain: str, trial_id: str) -> None:
-        """Forget a trial that is decided."""
+        """Forget a trial that is decided, with the reports that other workers are about to make."""
+        key = keys.trial(domain, trial_id)
         with translated(f"drop the trial {trial_id}"):
-            self._client.delete(keys.trial(domain, trial_id))
+            pipeline = self._client.pipeline(transaction=True)
+            pipeline.delete(key)
+            pipeline.hset(key, _OVER, "1")
+            pipeline.expire(key, _OVER_SECONDS)
+            pipeline.execute()
 
     def window(self, domain: str, watch: str) -> int:
         """The number of a watch's present window, counted from 0."""

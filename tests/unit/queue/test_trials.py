@@ -37,7 +37,21 @@ def test_a_trial_has_a_bounded_life(store: TrialStore, client: redis.Redis) -> N
     store.report("support", "canary-8-3", "a", {})
     assert client.keys("redraft:trial:*") == [KEY.encode()]
     store.drop("support", TRIAL)
-    assert client.keys("redraft:trial:*") == []
+    assert store.totals("support", TRIAL) == {}
+    assert 0 < client.ttl(KEY) <= 600
+
+
+def test_a_late_report_does_not_bring_a_decided_trial_back(store: TrialStore, client: redis.Redis) -> None:
+    """A worker that has not noticed yet repeats its sums; the same two versions may meet again later."""
+    late = {"champion": {"requests": 400.0}}
+    store.report("support", TRIAL, "a", late)
+    store.drop("support", TRIAL)
+    store.report("support", TRIAL, "a", late)
+    assert store.totals("support", TRIAL) == {}
+    assert client.ttl(KEY) <= 600, "nor does it keep the key"
+    client.delete(KEY)  # that time has passed
+    store.report("support", TRIAL, "b", {"champion": {"requests": 1.0}})
+    assert store.totals("support", TRIAL) == {"champion": {"requests": 1.0}}
 
 
 def test_an_unreadable_report_counts_as_nothing(store: TrialStore, client: redis.Redis) -> None:
