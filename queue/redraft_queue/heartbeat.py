@@ -21,6 +21,7 @@ from redraft_queue.connection import translated
 logger = logging.getLogger(__name__)
 
 _BEATS_PER_TTL = 3
+_PREFIX = "redraft:heartbeat:"
 Details = Mapping[str, Any]
 
 
@@ -72,7 +73,7 @@ class Heartbeat:
         reachable = True
         while True:
             try:
-                self._client.set(self._key, self._message(), px=max(1, round(self._ttl_seconds * 1000)))
+                self._beat(self._message())
                 reachable = True
             except redis.RedisError as error:
                 if reachable:
@@ -81,6 +82,12 @@ class Heartbeat:
             if self._stop.wait(self._ttl_seconds / _BEATS_PER_TTL):
                 break
         self._say_goodbye()
+
+    def _beat(self, message: str) -> None:
+        pipeline = self._client.pipeline(transaction=True)
+        pipeline.sadd(keys.HEARTBEATS, self._key)
+        pipeline.set(self._key, message, px=max(1, round(self._ttl_seconds * 1000)))
+        pipeline.execute()
 
     def _message(self) -> str:
         try:
@@ -92,24 +99,39 @@ class Heartbeat:
 
     def _say_goodbye(self) -> None:
         try:
-            self._client.delete(self._key)
+            pipeline = self._client.pipeline(transaction=True)
+            pipeline.srem(keys.HEARTBEATS, self._key)
+            pipeline.delete(self._key)
+            pipeline.execute()
         except redis.RedisError as error:
             logger.debug("the heartbeat of %s could not be deleted: %s", self._role, error)
 
 
 def heartbeats(client: redis.Redis) -> list[SignOfLife]:
     """Every process whose sign hasn't expired, sorted by role, host, pid. Raises StreamUnavailable."""
-    with translated("list the heartbeats"):
-        names = [cast("bytes", name) for name in client.scan_iter(match=keys.HEARTBEATS, count=1000)]
-        values = cast("list[bytes | None]", client.mget(names)) if names else []
-    signs = (
-        _sign(name.decode(), value) for name, value in zip(names, values, strict=True) if value is not None
-    )
+    signs = (_sign(name, value) for name, value in messages(client).items())
     return sorted((s for s in signs if s is not None), key=lambda s: (s.role, s.host, s.pid))
 
 
+def messages(client: redis.Redis, role: str | None = None) -> dict[str, bytes]:
+    """Key -> what the process said last, of all roles or of one. Raises StreamUnavailable.
+
+    The names of processes that died are removed; one that only was late adds its own at its next beat.
+    """
+    start = "" if role is None else keys.heartbeats_of(role)
+    with translated("list the heartbeats"):
+        known = (name.decode() for name in cast("set[bytes]", client.smembers(keys.HEARTBEATS)))
+        names = [name for name in known if name.startswith(start)]
+        values = cast("list[bytes | None]", client.mget(names)) if names else []
+        found = dict(zip(names, values, strict=True))
+        gone = [name for name, value in found.items() if value is None]
+        if gone:
+            client.srem(keys.HEARTBEATS, *gone)
+    return {name: value for name, value in found.items() if value is not None}
+
+
 def _sign(key: str, value: bytes) -> SignOfLife | None:
-    role, _, place = key.removeprefix(keys.HEARTBEATS.rstrip("*")).partition(":")
+    role, _, place = key.removeprefix(_PREFIX).partition(":")
     host, _, pid = place.rpartition(":")
     try:
         document = json.loads(value)

@@ -69,13 +69,14 @@ def heartbeat(role: str, host: str, pid: int) -> str:
     return f"redraft:heartbeat:{check_name(role)}:{host}:{pid}"
 
 
-HEARTBEATS = "redraft:heartbeat:*"
-"""Pattern of every process's `heartbeat`."""
+HEARTBEATS = "redraft:heartbeats"
+"""Set of the keys of all processes' heartbeats: to search the server for them would cost it a look at every
+key that it holds, finished rounds and other applications' included."""
 
 
 def heartbeats_of(role: str) -> str:
-    """Pattern of the heartbeats of one role."""
-    return f"redraft:heartbeat:{check_name(role)}:*"
+    """What the heartbeats of one role begin with."""
+    return f"redraft:heartbeat:{check_name(role)}:"
 
 
 def trial(domain: str, trial_id: str) -> str:

@@ -11,12 +11,11 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import redis
 
-from redraft_queue import keys
-from redraft_queue.connection import translated
+from redraft_queue.heartbeat import messages
 
 ROLE = "load"
 TTL_SECONDS = 1.5
@@ -57,10 +56,7 @@ def serving_load(client: redis.Redis) -> Load:
     """The load of this machine's serving workers; all zero where none says anything. Raises
     StreamUnavailable.
     """
-    with translated("tell how busy serving is"):
-        names = [cast("bytes", name) for name in client.scan_iter(match=keys.heartbeats_of(ROLE), count=1000)]
-        values = cast("list[bytes | None]", client.mget(names)) if names else []
-    found = [details for value in values if (details := _details(value)) is not None]
+    found = [details for value in messages(client, ROLE).values() if (details := _details(value)) is not None]
     return Load(
         workers=len(found),
         running=sum(int(one["running"]) for one in found),
@@ -69,10 +65,10 @@ def serving_load(client: redis.Redis) -> Load:
     )
 
 
-def _details(value: bytes | None) -> Mapping[str, Any] | None:
+def _details(value: bytes) -> Mapping[str, Any] | None:
     """What a worker of this machine said; None for others, and for what can't be read."""
     try:
-        details: Mapping[str, Any] = json.loads(value or b"")["details"]
+        details: Mapping[str, Any] = json.loads(value)["details"]
         numbers = [float(details[name]) for name in ("running", "waiting", "busy_seconds")]
         return details if details["machine"] == machine() and min(numbers) >= 0 else None
     except (ValueError, TypeError, KeyError):

