@@ -136,12 +136,13 @@ class ServingSettings(BaseModel):
         description="Domains that one worker serves; further names get 400, so that no header grows it.",
     )
     acceptance_short_tokens: float = Field(
-        default=1_000.0,
+        default=4_000.0,
         gt=0,
-        description="Half-life, in tested tokens, of the short moving average of live acceptance.",
+        description="Half-life, in tested tokens, of the short moving average of live acceptance; a shorter "
+        "one sees a fall sooner, and falls that are none.",
     )
     acceptance_long_tokens: float = Field(
-        default=20_000.0,
+        default=50_000.0,
         gt=0,
         description="Half-life of the long one; what falls in the short one alone has happened lately.",
     )
@@ -180,6 +181,16 @@ class ServingSettings(BaseModel):
         secrets = [*single, *(key.key.get_secret_value() for key in self.api_keys.values())]
         if len(set(secrets)) < len(secrets):
             raise ValueError("api_key, admin_key and the keys of api_keys must differ from each other")
+        return self
+
+    @model_validator(mode="after")
+    def _short_before_long(self) -> ServingSettings:
+        """The short average would never fall below the long one, and no fall would ever be seen."""
+        if self.acceptance_short_tokens >= self.acceptance_long_tokens:
+            raise ValueError(
+                f"acceptance_short_tokens is {self.acceptance_short_tokens:g}, but must be less than "
+                f"acceptance_long_tokens, {self.acceptance_long_tokens:g}"
+            )
         return self
 
     @property

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class CanarySettings(BaseModel):
@@ -75,3 +77,17 @@ class CanarySettings(BaseModel):
     watch_error_rate: float = Field(
         default=0.01, gt=0, lt=0.5, description="Chance of a wrong rollback in one window of the watch."
     )
+
+    @model_validator(mode="after")
+    def _room_for_evidence(self) -> Self:
+        """A trial that ends before anything may be decided would decide nothing, without a word."""
+        for name, most in (
+            ("max_requests", self.max_requests),
+            ("watch_window_requests", self.watch_window_requests),
+        ):
+            if most < self.min_requests:
+                raise ValueError(
+                    f"{name} is {most}, but nothing is decided before min_requests, {self.min_requests}: "
+                    f"raise {name} or lower min_requests"
+                )
+        return self
