@@ -86,7 +86,11 @@ def run_child(
                 break
             last = event
             progress(last)
-        code = process.wait()
+        while (code := process.poll()) is None:  # it says no more, and may hang at its end
+            check()
+            limit.check()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(POLL_SECONDS)
     return _result(folder, code, last)
 
 
@@ -94,8 +98,15 @@ def run_child(
 def _running(command: list[str], log: IO[bytes]) -> Iterator[subprocess.Popen[str]]:
     """The process in a group of its own, which is ended with all that it started."""
     # The training process ends when its standard input does: also if this process is killed outright.
+    # A byte that is no text must not end the reading: with a full pipe it would wait for ever.
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+        errors="replace",
+        start_new_session=True,
     )
     try:
         yield process

@@ -56,6 +56,22 @@ def test_events_and_result_arrive_and_other_output_goes_to_the_log(script: Path,
     assert "chatter" in (tmp_path / "child.log").read_text()
 
 
+def test_output_that_is_no_text_does_not_stop_the_reading(script: Path, tmp_path: Path) -> None:
+    script.write_text(
+        "os.write(1, b'\\xff\\n' + 200_000 * b'chatter\\n')\n"
+        "(FOLDER / 'result.json').write_text(json.dumps({'sha256': 'x'}))"
+    )
+    assert run(tmp_path)[0] == {"sha256": "x"}
+
+
+def test_a_process_that_hangs_at_its_end_runs_into_the_limit(script: Path, tmp_path: Path) -> None:
+    script.write_text("os.close(1)\ntime.sleep(60)")
+    began = time.monotonic()
+    with pytest.raises(RoundTimeout):
+        run(tmp_path, limit_seconds=2.0)
+    assert time.monotonic() - began < 40
+
+
 def test_a_named_failure_keeps_its_kind(script: Path, tmp_path: Path) -> None:
     script.write_text(
         "(FOLDER / 'result.json').write_text(json.dumps({'error': 'the loss is nan', 'kind': 'Diverged'}))\n"
