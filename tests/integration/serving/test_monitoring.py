@@ -187,7 +187,7 @@ def prometheus(folder: Path, target: str) -> Iterator[httpx.Client]:
         process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=10) as client:
-                wait_for(lambda: _ready(client), seconds=30)
+                wait_for(lambda: _ready(client), seconds=60)
                 yield client
         finally:
             process.terminate()
@@ -195,10 +195,12 @@ def prometheus(folder: Path, target: str) -> Iterator[httpx.Client]:
 
 
 def _ready(client: httpx.Client) -> bool:
+    """It has begun to scrape; while it starts, it refuses connections, then answers 503."""
     try:
-        return client.get("/query", params={"query": "up == 1"}).json()["data"]["result"] != []
+        answer = client.get("/query", params={"query": "up == 1"})
     except httpx.TransportError:
         return False
+    return answer.status_code == 200 and answer.json()["data"]["result"] != []
 
 
 @needs_prometheus
@@ -212,7 +214,7 @@ def test_a_real_prometheus_scrapes_and_evaluates(worker: Worker, tmp_path: Path)
         def ask(query: str) -> Any:
             return client.get("/query", params={"query": query}).json()
 
-        wait_for(lambda: ask("redraft_stream_length")["data"]["result"] != [], seconds=30)
+        wait_for(lambda: ask("redraft_stream_length")["data"]["result"] != [], seconds=60)
         (found,) = ask('redraft_stream_length{domain="default"}')["data"]["result"]
         assert float(found["value"][1]) == 1
         answers = {one: ask(one)["status"] for one in expressions()}
@@ -222,6 +224,6 @@ def test_a_real_prometheus_scrapes_and_evaluates(worker: Worker, tmp_path: Path)
             groups = client.get("/rules").json()["data"]["groups"]
             return all(rule["health"] == "ok" for group in groups for rule in group["rules"])
 
-        wait_for(healthy, seconds=30)
+        wait_for(healthy, seconds=60)
         groups = client.get("/rules").json()["data"]["groups"]
         assert len([rule for group in groups for rule in group["rules"]]) == len(rules())
