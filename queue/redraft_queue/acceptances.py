@@ -12,10 +12,14 @@ from redraft_queue.heartbeat import SignOfLife
 
 SERVING = "serving"
 """Role of a serving worker's heartbeat."""
+_STALE_SECONDS = 600.0
+"""Averages move with tokens alone: a worker that gets no more of a domain would go on showing its last fall."""
 
 
 def merged(signs: Iterable[SignOfLife]) -> dict[str, Acceptance]:
-    """Each domain's moving averages over all serving workers, weighted by their tested tokens."""
+    """Each domain's moving averages over all serving workers that it has kept busy lately, weighted by their
+    tested tokens.
+    """
     parts: dict[str, list[Acceptance]] = defaultdict(list)
     for sign in signs:
         if sign.role == SERVING:
@@ -40,10 +44,11 @@ def _mapping(details: Any, name: str) -> Mapping[str, Any]:
 def _acceptance(found: Any) -> Acceptance | None:
     try:
         part = Acceptance(float(found["short"]), float(found["long"]), int(found["tested"]))
-    except (TypeError, KeyError, ValueError, OverflowError):
+        idle_seconds = float(found.get("idle_seconds", 0.0))
+    except (TypeError, KeyError, ValueError, OverflowError, AttributeError):
         return None
     rates = all(math.isfinite(rate) and 0 <= rate <= 1 for rate in (part.short, part.long))
-    return part if rates and part.tested > 0 else None
+    return part if rates and part.tested > 0 and not idle_seconds > _STALE_SECONDS else None
 
 
 def _mean(parts: list[Acceptance]) -> Acceptance:

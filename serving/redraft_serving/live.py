@@ -7,6 +7,7 @@ so that a quiet night forgets nothing and a busy minute doesn't count more than 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import lt
@@ -42,6 +43,8 @@ class _Domain:
     version: int | str | None = None
     seen: tuple[int, int, int] = field(default=(0, 0, 0))
     """rounds, tested and accepted of `version` at the last look."""
+    moved: float = field(default_factory=time.monotonic)
+    """When something was tested last."""
 
     def look(self, draft: DraftStatistics) -> None:
         now = (draft.rounds, draft.tested, draft.accepted)
@@ -51,7 +54,7 @@ class _Domain:
         self.version, self.seen = draft.version, now
         tested, accepted = draft.tested - tested_before, draft.accepted - accepted_before
         if tested > 0:
-            self.tested += tested
+            self.tested, self.moved = self.tested + tested, time.monotonic()
             self.short.add(accepted, tested)
             self.long.add(accepted, tested)
 
@@ -75,12 +78,18 @@ class LiveAcceptance:
                     self._domain(draft.domain).look(draft)
 
     def view(self) -> dict[str, Rates]:
-        """Domain -> {"short": rate, "long": rate, "tested": n}: "acceptance" of the heartbeat's details.
-        A domain without tested tokens is left out.
+        """Domain -> {"short": rate, "long": rate, "tested": n, "idle_seconds": since the last tested token}:
+        "acceptance" of the heartbeat's details. A domain without tested tokens is left out.
         """
+        now = time.monotonic()
         with self._lock:
             return {
-                name: {"short": found.short.rate, "long": found.long.rate, "tested": found.tested}
+                name: {
+                    "short": found.short.rate,
+                    "long": found.long.rate,
+                    "tested": found.tested,
+                    "idle_seconds": round(now - found.moved, 1),
+                }
                 for name, found in self._domains.items()
                 if found.tested
             }

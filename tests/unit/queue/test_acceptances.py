@@ -23,6 +23,15 @@ def test_workers_count_by_their_tested_tokens() -> None:
     assert found == {"law": Acceptance(pytest.approx(0.6), pytest.approx(0.75), 4_000)}
 
 
+def test_a_worker_that_gets_no_more_of_a_domain_shows_no_fall_for_ever() -> None:
+    left = live(0.4, 0.6, 1_000_000)
+    left["acceptance"]["law"]["idle_seconds"] = 3_600.0
+    busy = live(0.6, 0.6, 1_000)
+    busy["acceptance"]["law"]["idle_seconds"] = 3.0
+    assert merged([sign(left)]) == {}
+    assert merged([sign(left), sign(busy)]) == {"law": Acceptance(0.6, 0.6, 1_000)}
+
+
 @pytest.mark.parametrize(
     "details",
     [

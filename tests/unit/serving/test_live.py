@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 from redraft_serving.engine.interface import CHALLENGER, CHAMPION, Arm, DraftStatistics
@@ -83,6 +84,17 @@ def test_only_the_champions_arm_counts_and_domains_are_apart() -> None:
     live.look([draft(1_000, 600), draft(5_000, 50, version=9, arm=CHALLENGER), draft(100, 90, domain="faq")])
     assert rates(live)[0] == pytest.approx(0.6)
     assert rates(live, "faq") == (pytest.approx(0.9), pytest.approx(0.9), 100)
+
+
+def test_how_long_nothing_was_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+    live, now = LiveAcceptance(), 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    live.look([draft(100, 60)])
+    now = 160.0
+    live.look([draft(100, 60)])
+    assert live.view()["law"]["idle_seconds"] == 60.0
+    live.look([draft(101, 61)])
+    assert live.view()["law"]["idle_seconds"] == 0.0
 
 
 def falls(before: float, after: float, seed: int, trigger: float = 0.05) -> bool:
