@@ -13,7 +13,7 @@ from redraft_queue.heartbeat import SignOfLife
 SERVING = "serving"
 """Role of a serving worker's heartbeat."""
 _STALE_SECONDS = 600.0
-"""Averages move with tokens alone: a worker that gets no more of a domain would go on showing its last fall."""
+"""Averages move with tokens alone: a worker that gets no more of a domain goes on showing its last fall."""
 
 
 def merged(signs: Iterable[SignOfLife]) -> dict[str, Acceptance]:
