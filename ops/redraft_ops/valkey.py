@@ -187,8 +187,11 @@ def _keep(folder: Path, port: int | None = None) -> None:
         # anew.
         while not stopping and not _try(users, fcntl.LOCK_EX) and not _ended(server):
             time.sleep(POLL_SECONDS)
+        died = _ended(server)
         (folder / "server.json").unlink(missing_ok=True)
         server.stop()
+    if died:
+        raise SystemExit(f"the Valkey server ended by itself; its own log is {folder / 'valkey.log'}")
 
 
 def _ended(server: ValkeyServer) -> bool:

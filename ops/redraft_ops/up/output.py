@@ -47,7 +47,8 @@ def last_words(log: Path, since: int = 0) -> str:
     except OSError:
         return ""
     said = [line.strip() for line in text.splitlines() if line.strip()]
-    return " | ".join(said[-LAST_LINES:])[-LAST_CHARACTERS:]
+    words = " | ".join(said[-LAST_LINES:])
+    return words if len(words) <= LAST_CHARACTERS else f"... {words[-LAST_CHARACTERS:]}"
 
 
 def _old(log: Path, number: int) -> Path:
