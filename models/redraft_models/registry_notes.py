@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from functools import partial
 
 from redraft_models.errors import RegistryError
-from redraft_models.registry_names import NOTE, model_name
+from redraft_models.registry_live import live_numbers
+from redraft_models.registry_names import NOTE, experiment_name, model_name
 from redraft_models.registry_summary import model_description
-from redraft_models.registry_text import numbers, standing, version_description
+from redraft_models.registry_text import standing, version_description
 from redraft_models.registry_versions import VersionInfo
 from redraft_models.registry_writes import Writes
 
@@ -45,7 +46,11 @@ class Notes(Writes):
         model = model_name(domain)
         names = (self.aliases.champion, self.aliases.previous, self.aliases.challenger)
         held = {name: info for name in names if (info := self.alias(domain, name)) is not None}
-        text = model_description(domain, held, self.versions(domain, most=SHOWN_VERSIONS), self.aliases)
+        newest = self.versions(domain, most=SHOWN_VERSIONS)
+        name = experiment_name(domain)
+        runs = self._read("read an experiment", lambda: self._client.get_experiment_by_name(name))
+        experiment_id = str(runs.experiment_id) if runs is not None else None
+        text = model_description(domain, held, newest, self.aliases, experiment_id)
         self._attempt("describe a model", partial(self._client.update_registered_model, model, text))
 
     def _note(self, domain: str, version: int) -> None:
@@ -73,7 +78,7 @@ class Notes(Writes):
         tags = {NOTE: text, "version": str(info.version), "outcome": standing(info.tags)}
         metrics = [
             Metric(key, value, now, 0)
-            for key, value in numbers(info.tags).items()
+            for key, value in live_numbers(info.tags).items()
             if known.data.metrics.get(key) != value
         ]
         self._attempt(

@@ -28,6 +28,7 @@ RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 _TABLES = "mlflow.loggedArtifacts"
 _BATCH = 100
 _DIGEST = 12
+_KIND = "mlflow.experimentKind"
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,12 @@ class Runs(Connection):
                 f"The experiment {name} was deleted; bring it back with "
                 f"`mlflow experiments restore --experiment-id {experiment.experiment_id}`."
             )
+        stale = {key: value for key, value in _shown(domain).items() if experiment.tags.get(key) != value}
+        for key, value in stale.items():
+            self._write(
+                "describe an experiment",
+                partial(self._client.set_experiment_tag, experiment.experiment_id, key, value),
+            )
         return str(experiment.experiment_id)
 
     def _create_experiment(self, domain: str) -> str:
@@ -149,8 +156,8 @@ class Runs(Connection):
             (self._artifact_root / f"redraft-{domain}").absolute().as_uri() if self._artifact_root else None
         )
         try:
-            tags = {NOTE: experiment_description(domain)}
-            return str(self._client.create_experiment(name, None if self.remote else location, tags))
+            made = self._client.create_experiment(name, None if self.remote else location, _shown(domain))
+            return str(made)
         except Exception as error:
             if already_exists(error):  # another process was faster
                 return str(self._client.get_experiment_by_name(name).experiment_id)
@@ -164,6 +171,11 @@ class Runs(Connection):
             "find a run", lambda: self._client.search_runs([experiment], condition, max_results=1)
         )
         return str(runs[0].info.run_id) if runs else None
+
+
+def _shown(domain: str) -> dict[str, str]:
+    """Tags of an experiment: what it is, and that MLflow's UI opens its runs and not traces of an LLM."""
+    return {NOTE: experiment_description(domain), _KIND: "custom_model_development"}
 
 
 def _dataset_input(data: RunData) -> "DatasetInput":

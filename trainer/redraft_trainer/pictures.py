@@ -17,7 +17,9 @@ from redraft_models.registry_versions import VersionInfo
 from redraft_trainer.reports import MeasureReport, PositionScore
 
 CHAMPION, CANDIDATE, LOSS, GRID = "#8a8f98", "#1f6feb", "#c2410c", "#e5e7eb"
-_COLORS = {"promoted": CANDIDATE, "not promoted": CHAMPION, "rolled back": LOSS}
+_COLORS = {"promoted": CANDIDATE, "not promoted": CHAMPION, "on trial": "#7c3aed", "rolled back": LOSS}
+_ROOM = 0.05
+"""Acceptance left free above and below the points over versions."""
 
 _STYLE = {
     "figure.facecolor": "white",
@@ -36,7 +38,7 @@ _STYLE = {
 }
 
 
-Outcome = Literal["promoted", "not promoted", "rolled back"]
+Outcome = Literal["promoted", "not promoted", "on trial", "rolled back"]
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ def version_points(versions: Iterable[VersionInfo]) -> list[VersionPoint]:
 def _outcome(info: VersionInfo) -> Outcome:
     if "rollback_reason" in info.tags:
         return "rolled back"
+    if info.canary_running:
+        return "on trial"
     return "promoted" if "promoted_at" in info.tags else "not promoted"
 
 
@@ -130,16 +134,29 @@ def acceptance_by_version(points: Sequence[VersionPoint], domain: str = "") -> F
                 s=45,
                 zorder=3,
                 edgecolors=color,
-                facecolors="white" if outcome == "not promoted" else color,
+                facecolors=color if outcome in ("promoted", "rolled back") else "white",
                 label=outcome,
             )
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if ordered:
-            axes.set_xlim(ordered[0].version - 1, ordered[-1].version + 1)
+            axes.set_xlim(ordered[0].version - 0.5, ordered[-1].version + 0.5)
         _rates(axes, f"Acceptance by version{_of(domain)}")
+        if ordered:
+            axes.set_ylim(*_span_of(ordered))
         axes.set_xlabel("version; each round has its own held-out samples, so compare point and dash")
-        axes.legend(loc="lower right")
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
         return figure
+
+
+def _span_of(points: Sequence[VersionPoint]) -> tuple[float, float]:
+    """The part of the axis that the points need: rounds differ by a few hundredths."""
+    values = [
+        value
+        for point in points
+        for value in (point.acceptance_rate, point.low, point.high, point.champion)
+        if value is not None
+    ]
+    return max(0.0, min(values) - _ROOM), min(1.0, max(values) + _ROOM)
 
 
 def training_curves(

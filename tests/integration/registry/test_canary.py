@@ -37,7 +37,7 @@ def test_an_approved_candidate_goes_on_trial_and_the_champion_stays(
     assert registry.pending(domain) == []
     assert registry.settle(domain, running, canary=True) == info
     entity = registry._client.get_model_version(f"redraft-{domain}", str(running))
-    assert entity.description.startswith("**On trial**")
+    assert entity.description.startswith("On trial")
     assert registry._client.get_run(info.run_id).info.run_name == f"version {running}: on trial"
 
 
@@ -58,7 +58,7 @@ def test_a_passed_canary_is_champion_and_keeps_its_live_numbers(
     assert aliases(registry, domain) == {"champion": running, "previous": 1}
     assert registry.running_canary(domain) is None
     run = registry._client.get_run(info.run_id)
-    assert run.data.metrics["canary_acceptance_rate"] == 0.62
+    assert run.data.metrics["canary/acceptance_rate"] == 0.62
     assert run.info.run_name == f"version {running}: promoted"
     assert registry.promote(domain, running, canary=True) == info
 

@@ -27,7 +27,7 @@ def test_promoting_moves_previous_then_champion_and_explains_itself(
     assert info.tags["champion_before"] == "1"
     entity = registry._client.get_model_version(f"redraft-{domain}", "2")
     assert entity.current_stage == "None"
-    assert "**Promoted** to champion. It is better." in entity.description
+    assert "Promoted to champion. It is better." in entity.description
     model = registry._client.get_registered_model(f"redraft-{domain}")
     assert f"/models/redraft-{domain}/versions/2), measured acceptance 0.6000" in model.description
 

@@ -1,8 +1,10 @@
 """What people read in MLflow's UI: each state of a version is told in words, and odd tags do no harm."""
 
 import pytest
+from redraft_models.registry_live import live_numbers
+from redraft_models.registry_markdown import MOST_CHARACTERS
 from redraft_models.registry_summary import model_description
-from redraft_models.registry_text import MOST_CHARACTERS, numbers, standing, version_description
+from redraft_models.registry_text import standing, version_description
 from redraft_models.registry_versions import VersionInfo
 
 REASON = "The candidate's acceptance of 0.5000 does not exceed the champion's 0.6000."
@@ -33,13 +35,13 @@ def test_a_version_explains_itself_in_markdown() -> None:
             champion_before="base",
         )
     )
-    assert text.startswith(f"**Not promoted.** {REASON}")
-    assert "| gain, and its interval | -0.1000 (-0.1200 to -0.0800) |" in text
-    assert "| held out | 40 requests, 4000 tokens |" in text
-    assert "| samples | 300 requests, 9000 tokens |" in text
-    assert "| stream entries | `1-0` to `9-0` |" in text
-    assert "| measured against | [version 2](#/models/redraft-faq/versions/2) |" in text
-    assert "| champion before it | the base draft (no adapter) |" in text
+    assert text.startswith(f"Not promoted. {REASON}")
+    assert "| gain (interval)&emsp; | -0.1000 (-0.1200 to -0.0800) |" in text
+    assert "| held out&emsp; | 40 requests, 4000 tokens |" in text
+    assert "| samples&emsp; | 300 requests, 9000 tokens |" in text
+    assert "| stream entries&emsp; | `1-0` to `9-0` |" in text
+    assert "| measured against&emsp; | [version 2](#/models/redraft-faq/versions/2) |" in text
+    assert "| champion before it&emsp; | the base draft (no adapter) |" in text
 
 
 @pytest.mark.parametrize(
@@ -66,22 +68,42 @@ def test_every_state_has_its_word_and_its_sentence(tags: dict[str, str], expecte
     assert words in version_description(version(**tags))
 
 
-def test_live_numbers_are_shown_and_are_metrics_of_the_run() -> None:
+def test_live_numbers_are_shown_beside_the_other_versions_and_are_metrics_of_the_run() -> None:
     info = version(
         canary="failed",
         canary_started_ms=1_700_000_000_000,
-        canary_acceptance_rate=0.512345678,
         canary_requests=812,
+        canary_against=2,
+        canary_against_requests=7390,
+        canary_acceptance_rate=0.512345678,
+        canary_against_acceptance_rate=0.55,
+        canary_acceptance_difference=-0.0377,
+        canary_acceptance_difference_low=-0.05,
+        canary_acceptance_difference_high=-0.02,
         canary_verdict="worse",
         watch_acceptance_rate="nan",
     )
     text = version_description(info)
-    assert "| canary | failed |" in text
-    assert "| canary acceptance rate | 0.5123 |" in text
-    assert "| canary requests | 812 |" in text
-    assert "| canary verdict | worse |" in text
+    assert "**Canary, on live traffic: failed**\n\n| &emsp; | this version&emsp; | [version 2](#/m" in text
+    assert "| requests&emsp; | 812&emsp; | 7390&emsp; |  |" in text
+    assert "| acceptance&emsp; | 0.5123&emsp; | 0.5500&emsp; | -0.0377 (-0.0500 to -0.0200) |" in text
+    assert "| verdict&emsp; | worse&emsp; | &emsp; |  |" in text
     assert "started" not in text
-    assert numbers(info.tags) == {"canary_acceptance_rate": 0.512345678, "canary_requests": 812.0}
+    assert "seconds" not in text
+    assert live_numbers(info.tags) == {
+        "canary/requests": 812.0,
+        "canary/against_requests": 7390.0,
+        "canary/acceptance_rate": 0.512345678,
+        "canary/against_acceptance_rate": 0.55,
+        "canary/acceptance_difference": -0.0377,
+        "canary/acceptance_difference_low": -0.05,
+        "canary/acceptance_difference_high": -0.02,
+    }
+
+
+def test_a_canary_that_has_only_begun_is_named() -> None:
+    text = version_description(version(validation_status="approved", canary="running"))
+    assert "**Canary, on live traffic: running**" in text
 
 
 def test_the_gates_words_stay_when_the_canary_decides_otherwise() -> None:
@@ -91,7 +113,7 @@ def test_the_gates_words_stay_when_the_canary_decides_otherwise() -> None:
         )
     )
     assert "Slower." in text
-    assert "> **The gate said:** Better." in text
+    assert "> Earlier, when it was approved: Better." in text
 
 
 def test_texts_stand_missing_odd_and_endless_tags() -> None:
@@ -104,7 +126,7 @@ def test_texts_stand_missing_odd_and_endless_tags() -> None:
 
 def test_a_versions_text_tells_of_its_head() -> None:
     text = version_description(version(head_size=8192, head_coverage=0.998912))
-    assert "| head | 8192 ids, 0.9989 of the held-out tokens |" in text
+    assert "| head&emsp; | 8192 ids, 0.9989 of the held-out tokens |" in text
     assert "head" not in version_description(version(gain=0.1)), "versions from before heads"
 
 
@@ -119,7 +141,9 @@ def test_the_models_text_says_who_serves_and_lists_the_newest() -> None:
     assert f"**champion**, served now: {link}, measured acceptance 0.6100, promoted 2026-05-03 10:20" in text
     assert "**previous**, where `redraft rollback` leads: the base draft (no adapter)" in text
     assert "serves a share of the traffic" in text
-    assert "The last 3:" in text
+    assert "all runs" not in text
+    assert "(#/experiments/7/runs)" in model_description("faq", {}, [], experiment_id="7")
+    assert "**The last 3**" in text
     assert "on trial, **challenger** |" in text
     assert "promoted, **champion** |" in text
     assert len(model_description("d" * 64, {"champion": champion}, newest * 4)) <= MOST_CHARACTERS
