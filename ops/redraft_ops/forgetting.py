@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from redraft_models.registry_names import ADOPTED_FROM, model_name
@@ -47,6 +47,18 @@ def copies(domain: str, versions: Iterable[VersionInfo], source: Seen) -> Seen:
     copied = [info.version for info in ordered if info.tags.get(ADOPTED_FROM) in origins]
     later = [info.version for info in ordered if copied and info.version >= copied[0]]
     return Seen(domain, (), tuple(reversed(later)))
+
+
+def copies_in(domains: Mapping[str, Sequence[VersionInfo]], seen: Iterable[Seen]) -> list[Seen]:
+    """`seen` with what other domains copied from them; a domain may have samples of its own there as well."""
+    found = {one.domain: one for one in seen}
+    for source in [one for one in found.values() if one.trained]:
+        for domain in domains.keys() - {source.domain}:
+            copied = copies(domain, domains[domain], source).may_have
+            own = found.get(domain, Seen(domain))
+            new = set(copied) - set(own.trained)
+            found[domain] = replace(own, may_have=tuple(sorted({*own.may_have, *new}, reverse=True)))
+    return [found[domain] for domain in sorted(found)]
 
 
 def _overlaps(info: VersionInfo, found: IdRange) -> bool:

@@ -92,17 +92,18 @@ def _seen(stack: Stack, done: Sequence[Forgotten]) -> tuple[list[Seen], str | No
     """The versions, or why they can't be told: the samples are gone all the same."""
     from redraft_models.errors import RegistryError
 
-    from redraft_ops.forgetting import copies, seen_by
+    from redraft_ops.forgetting import copies_in, seen_by
 
     touched = [one for one in done if one.ranges]
     if not touched:
         return [], None
     try:
         registry = stack.registry()
-        found = [seen_by(one.domain, registry.versions(one.domain), one.ranges) for one in touched]
-        others = set(registry.domains()) - {one.domain for one in found}
-        for source in [one for one in found if one.trained]:
-            found += [copies(name, registry.versions(name), source) for name in sorted(others)]
+        names = {*registry.domains(), *(one.domain for one in touched)}
+        versions = {name: registry.versions(name) for name in names}
+        found = copies_in(
+            versions, [seen_by(one.domain, versions[one.domain], one.ranges) for one in touched]
+        )
     except RegistryError as error:
         return [], f"the samples are deleted, but the versions that had seen them are not known: {error}"
     return [one for one in found if one.trained or one.may_have], None

@@ -44,8 +44,9 @@ def init_draft(
     seed: Annotated[int, typer.Option(help="Seed of prompts, answers and training.")] = 0,
     json: AsJson = False,
 ) -> None:
-    """Cut a draft from a Llama-like target: chosen layers, embedding, norm and head shared with it; then heal
-    it by distillation on the target's own answers.
+    """Cut a draft from a Llama-like target and heal it on the target's own answers.
+
+    The draft is made of chosen layers, and shares embedding, norm and head with the target.
     """
     from redraft_models.loading import NO_DRAFT, load_pair
     from redraft_trainer.settings import TrainerSettings

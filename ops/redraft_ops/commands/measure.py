@@ -22,8 +22,9 @@ def measure(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Measure drafts on the domain's held-out samples, the first one being what the others are compared
-    with.
+    """Measure the acceptance of drafts on the domain's held-out samples.
+
+    The first draft is what the others are compared with.
     """
     from redraft_ops.measuring import measure_versions
     from redraft_ops.processes import sigterm_as_exit

@@ -15,7 +15,10 @@ def promote(
     domain: Domain = None,
     json: AsJson = False,
 ) -> None:
-    """Make a version the champion, whatever its gate or its canary says. Workers follow within seconds."""
+    """Make a version the champion, whatever its gate or its canary says.
+
+    Workers follow within seconds.
+    """
     from redraft_serving.actions import Actions
 
     from redraft_ops.settings import load_settings

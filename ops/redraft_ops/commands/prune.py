@@ -37,8 +37,10 @@ def prune(
     if json:
         emit_json({"domain": name, "versions": list(numbers), "bytes_freed": freed, "dry_run": dry_run})
         return
-    listed = ", ".join(map(str, numbers)) or "none"
-    if dry_run:
-        typer.echo(f"domain {name}: would delete versions {listed}")
+    listed = f"version{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
+    if not numbers:
+        typer.echo(f"domain {name}: nothing to delete")
+    elif dry_run:
+        typer.echo(f"domain {name}: would delete {listed}")
     else:
-        typer.echo(f"domain {name}: deleted versions {listed}, {(freed or 0) / 2**20:.1f} MiB of files")
+        typer.echo(f"domain {name}: deleted {listed}, {(freed or 0) / 2**20:.1f} MiB of files")

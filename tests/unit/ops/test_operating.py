@@ -14,7 +14,7 @@ import msgpack
 import pytest
 import redis
 from redraft_models.registry import Registry, VersionInfo
-from redraft_ops.forgetting import copies, seen_by
+from redraft_ops.forgetting import copies, copies_in, seen_by
 from redraft_queue import keys
 from redraft_queue.forget import IdRange
 from redraft_queue.records import user_hash
@@ -50,6 +50,19 @@ def test_copies_in_other_domains_are_found() -> None:
     others = [version(1, 0, 0), version(2, 0, 0, adopted_from="redraft-law/2"), version(3, 1, 2)]
     assert copies("faq", others, source).may_have == (3, 2)
     assert copies("faq", others[:1], source).may_have == ()
+
+
+def test_a_domain_with_samples_of_its_own_may_have_copied_too() -> None:
+    source = seen_by("law", VERSIONS, [IdRange("12-0", "12-0", 1)])
+    faq = [version(1, 0, 0, adopted_from="redraft-law/2"), version(2, 1, 2), version(3, 3, 4)]
+    own = seen_by("faq", faq, [IdRange("1-0", "1-0", 1)])
+    untouched = [version(1, 0, 0)]
+    found = {
+        one.domain: one for one in copies_in({"law": VERSIONS, "faq": faq, "x": untouched}, [source, own])
+    }
+    assert (found["law"].trained, found["law"].may_have) == ((2,), (4, 3))
+    assert (found["faq"].trained, found["faq"].may_have) == ((2,), (3, 1))
+    assert found["x"].may_have == ()
 
 
 @pytest.fixture
