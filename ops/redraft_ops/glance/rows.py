@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from redraft_models.registry_names import STATUS
+from redraft_models.registry_names import ADOPTED_FROM, STATUS
 
 from redraft_ops.glance.findings import findings_of
 from redraft_ops.glance.gather import Glance
@@ -109,8 +109,13 @@ def _last_round(versions: DomainVersions) -> dict[str, Any] | None:
 
 
 def _decision(version: Version) -> str | None:
-    """What came of a round so far: one that won its comparison is not champion while its canary runs."""
-    return "approved" if version.canary_runs else version.tags.get("decision") or version.tags.get(STATUS)
+    """What came of a round so far: one that won its comparison is not champion while its canary runs, and a
+    new domain's first version is no round's.
+    """
+    if version.canary_runs:
+        return "approved"
+    decision = version.tags.get("decision") or version.tags.get(STATUS)
+    return "adopted" if decision == "promoted" and ADOPTED_FROM in version.tags else decision
 
 
 def _canary(version: Version | None) -> dict[str, Any] | None:

@@ -24,20 +24,20 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for name, most in _COLUMNS.items():
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
+    for name, widths in _COLUMNS.items():
         # Where there is no room words are folded, never numbers.
-        if most is None:
+        if widths is None:
             table.add_column(name, no_wrap=True, justify="right")
         else:
-            table.add_column(name, overflow="fold", max_width=most)
+            table.add_column(name, overflow="fold", min_width=widths[0], max_width=widths[1])
     for row in rows:
         table.add_row(*_cells(row))
     return table
 
 
-_COLUMNS = {
-    "domain": 12,
+_COLUMNS: dict[str, tuple[int, int] | None] = {
+    "domain": (7, 12),
     "draft": None,
     "live": None,
     "gain": None,
@@ -46,11 +46,11 @@ _COLUMNS = {
     "unseen": None,
     "stored": None,
     "lost": None,
-    "last round": 20,
-    "canary": 6,
-    "next": 8,
+    "last round": (8, 20),
+    "canary": (6, 6),
+    "next": (5, 8),
 }
-"""The widest that a column of words becomes; None: numbers."""
+"""The narrowest and the widest that a column of words becomes; None: numbers."""
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:

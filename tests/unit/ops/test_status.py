@@ -235,6 +235,11 @@ def test_what_won_its_comparison_is_promoted_only_when_its_canary_has_ended() ->
         assert row_of(glance_of(versions=chosen([version], {})))["last_round"]["decision"] == word
 
 
+def test_a_copy_is_no_rounds_version() -> None:
+    adopted = Version(1, 0, {"decision": "promoted", "adopted_from": "redraft-default/4"})
+    assert row_of(glance_of(versions=chosen([adopted], {})))["last_round"]["decision"] == "adopted"
+
+
 def test_a_shared_draft_is_told() -> None:
     row = row_of(glance_of(), shared_drafts={"law": "support"})
     assert row["shared_from"] == "support"
