@@ -75,6 +75,8 @@ def judge_watch(champion: Moments, previous: Moments, settings: CanarySettings) 
         return Verdict("rollback", f"It is accepted less than the version before: {said}.", rate, time)
     if time is not None and time.low > settings.watch_max_slowdown:
         return Verdict("rollback", f"It is slower than the version before: {said}.", rate, time)
+    if rate is None and time is None:
+        return Verdict("continue", f"Too few requests to compare it with the version before: {said}.")
     return Verdict("continue", f"It holds its own against the version before: {said}.", rate, time)
 
 

@@ -91,4 +91,6 @@ def test_the_watch_goes_back_past_a_margin_only(rate: float, pace: float, expect
 
 def test_the_watch_waits_for_the_control_arm() -> None:
     few = SETTINGS.min_requests - 2
-    assert judge_watch(arm(0.2, 9000), arm(0.6, few), SETTINGS).outcome == "continue"
+    waiting = judge_watch(arm(0.2, 9000), arm(0.6, few), SETTINGS)
+    assert waiting.outcome == "continue"
+    assert waiting.sentence.startswith("Too few requests")
