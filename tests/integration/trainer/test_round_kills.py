@@ -58,7 +58,7 @@ def test_a_round_killed_between_registering_and_settling_is_settled(
     assert runs(bench)[0].info.status == "FINISHED"
 
 
-def _die(*_: Any) -> None:
+def _die(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
 
 
