@@ -160,6 +160,13 @@ def test_a_draft_that_spoils_another_domain_is_refused() -> None:
     assert decide(*better, SETTINGS, {"law": (flat(0.70), flat(0.69))}).promoted
 
 
+def test_another_domain_with_little_traffic_does_not_decide() -> None:
+    """On ten requests, chance alone may take more than `max_regression` from two equal drafts."""
+    better = (flat(0.55), flat(0.60))
+    assert decide(*better, SETTINGS, {"law": (flat(0.7, requests=10), flat(0.5, requests=10))}).promoted
+    assert not decide(*better, SETTINGS, {"law": (flat(0.7, requests=40), flat(0.5, requests=40))}).promoted
+
+
 def test_reports_on_different_continuations_are_not_compared() -> None:
     with pytest.raises(ValueError, match="same continuations"):
         decide(flat(0.5, requests=50), flat(0.6, requests=60), SETTINGS)
