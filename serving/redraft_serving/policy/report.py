@@ -151,7 +151,7 @@ def _reason(
     facts: Facts, state: State, part: RowPlan, case: _Case | None, rates: dict[str, tuple[float, ...]]
 ) -> str:
     if facts.batch is None:
-        return "no round yet"
+        return "nothing was generated yet"
     if state == "fixed":
         return f"fixed: the setting asks for {_setting(facts)} tokens a round"
     if facts.veto is not None:

@@ -272,7 +272,7 @@ def test_a_report_says_why_it_is_off_and_why_it_is_on(lab: SimpleNamespace) -> N
 def test_a_report_without_rounds_and_with_settings(lab: SimpleNamespace) -> None:
     governor = lab.Simulation(lab.machines[CPU], {("d", DRAFT): lab.level(0.5)}).governor
     report = governor.report("d")
-    assert (report.state, report.reason, report.verify_seconds) == ("off", "no round yet", None)
+    assert (report.state, report.reason, report.verify_seconds) == ("off", "nothing was generated yet", None)
     governor.configure("d", 3)
     assert (governor.report("d").setting, governor.report("d").state) == (3, "fixed")
     governor.plan([RowView("d", "greedy", {DRAFT: 8}, 3)])
