@@ -84,7 +84,7 @@ class Machine:
         path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
         few = {"PATH": path, "HOME": str(self.folder), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
         if name == "serving":
-            few["REDRAFT_SERVING__PORT"] = str(self.ports["serving"])
+            given["REDRAFT_SERVING__PORT"] = str(self.ports["serving"])
         return {**few, **given}
 
     def start(self, name: str) -> None:

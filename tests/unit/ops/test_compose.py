@@ -130,6 +130,15 @@ def test_environment_names_are_settings(services: dict[str, Any]) -> None:
                     model = model.model_fields[part].annotation
 
 
+def test_every_setting_reaches_our_services(services: dict[str, Any]) -> None:
+    """Only some variables are named in the file; a schedule in .env must not be passed over in silence."""
+    for name in ("serving", "worker", "beat"):
+        assert services[name]["env_file"] == [{"path": ".env", "required": False}]
+    # What the file's other lines rely on can't be turned by it.
+    assert services["serving"]["environment"]["REDRAFT_SERVING__PORT"] == "8000"
+    assert services["serving"]["ports"][0].endswith(":8000")
+
+
 def test_defaults_are_those_of_the_settings(
     services: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
