@@ -45,7 +45,7 @@ format: $(BUILT) ## format and fix what can be fixed
 docs: $(BUILT) ## renew the generated parts of README.md
 	$(BIN)/python -m redraft_ops.readme README.md
 
-test: check test-fast ## checks and every test on toy models, under 10 minutes
+test: check test-fast ## checks and every test on toy models, about 20 minutes on 2 cores
 
 test-fast: $(BUILT) ## tests on toy models, without the checks: two files at a time
 	$(PYTEST) -m 'not slow and not faults' -n 2 --dist loadfile
