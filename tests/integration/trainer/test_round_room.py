@@ -58,6 +58,7 @@ def serving(bench: Bench) -> Iterator[dict[str, int]]:
             details = load_details(said["running"], 0, 0.0)
             message = json.dumps({"time": time.time(), "details": details})
             bench.context.client.set(keys.heartbeat(ROLE, "host", 1), message, px=1500)
+            bench.context.client.sadd(keys.HEARTBEATS, keys.heartbeat(ROLE, "host", 1))
 
     thread = threading.Thread(target=beat)
     thread.start()
