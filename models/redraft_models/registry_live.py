@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from redraft_models.registry_markdown import interval, named, number, parse, table
+from redraft_models.registry_markdown import interval, named, number, parse, percentage, table
 from redraft_models.registry_names import CANARY, CANARY_STARTED
 
 _TITLES = {"canary": "Canary, on live traffic", "watch": "Watch after the promotion, on live traffic"}
@@ -41,13 +41,13 @@ def _trial(domain: str, tags: Mapping[str, str], kind: str) -> str:
             "acceptance",
             number(take("acceptance_rate", "")),
             number(take("against_acceptance_rate", "")),
-            _difference(mine, "acceptance_difference"),
+            interval(*_taken(mine, "acceptance_difference")),
         ),
         (
             "seconds per emitted token",
             take("seconds_per_token", ""),
             take("against_seconds_per_token", ""),
-            _difference(mine, "slowdown", of="of it, slower"),
+            percentage(*_taken(mine, "slowdown")),
         ),
         *((key.replace("_", " "), value, "", "") for key, value in sorted(mine.items())),
     ]
@@ -56,6 +56,5 @@ def _trial(domain: str, tags: Mapping[str, str], kind: str) -> str:
     return compared or (f"**{title}**" if kind == CANARY and CANARY in tags else "")
 
 
-def _difference(tags: dict[str, str], name: str, of: str = "") -> str:
-    text = interval(*(tags.pop(f"{name}{end}", None) for end in ("", "_low", "_high")))
-    return f"{text} {of}".strip() if text else ""
+def _taken(tags: dict[str, str], name: str) -> list[str | None]:
+    return [tags.pop(f"{name}{end}", None) for end in ("", "_low", "_high")]

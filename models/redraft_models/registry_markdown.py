@@ -14,16 +14,17 @@ _GAP = "&emsp;"
 
 
 def table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table under its title; empty without rows."""
+    """A table between its title and an empty line; empty without rows."""
     lines = [_line([_cell(value) for value in row]) for row in rows]
     if not lines:
         return ""
-    return "\n".join([f"**{title}**\n", _line(header), "|" + "---|" * len(header), *lines])
+    return "\n".join([f"**{title}**\n", _line(header), "|" + "---|" * len(header), *lines, "\n&nbsp;"])
 
 
 def facts(title: str, rows: Iterable[tuple[str, str]]) -> str:
     """Names and values under a title; rows without a value are left out, as is a title without rows."""
-    return table(title, ("", ""), [row for row in rows if row[1]])
+    lines = [f"- {name}: {cut(value)}" for name, value in rows if value]
+    return "\n".join([f"**{title}**\n", *lines]) if lines else ""
 
 
 def moment(iso: str | None) -> str:
@@ -45,6 +46,15 @@ def interval(value: str | None, low: str | None, high: str | None) -> str:
         return ""
     ends = f" ({number(low, True)} to {number(high, True)})" if low and high else ""
     return number(value, True) + ends
+
+
+def percentage(value: str | None, low: str | None, high: str | None) -> str:
+    """A relative difference with the ends of its interval, in percent."""
+    middle, first, last = (parse(one) for one in (value, low, high))
+    if middle is None:
+        return ""
+    ends = f" ({first:+.1%} to {last:+.1%})" if first is not None and last is not None else ""
+    return f"{middle:+.1%}{ends}"
 
 
 def version_link(domain: str, version: str | int) -> str:

@@ -32,7 +32,7 @@ def model_description(
         f"- **{names.previous}**, where `redraft rollback` leads: {_words(previous)}\n"
         f"- **{names.challenger}**: {_trial_words(trial)}",
         _table(newest, held),
-        "&nbsp;\n\n*Acceptance* is the measured share of drafted tokens that the target keeps, on held-out "
+        "*Acceptance* is the measured share of drafted tokens that the target keeps, on held-out "
         "continuations of that round: compare it within a row, not between rows. Each version's page says "
         f"why it was decided so; the run behind it {_among(experiment_id)}has the curves and pictures. A "
         "version holds `adapter/` "

@@ -1,6 +1,7 @@
 """Reading versions: absence, order, paging."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -114,14 +115,14 @@ def test_what_is_asked_often_costs_the_same_with_many_versions(
     grown: tuple[str, str],
     call: Callable[[Registry, str], object],
 ) -> None:
-    few, many = (counting.cost(lambda domain=domain: call(counting, domain)) for domain in grown)
+    few, many = (counting.cost(partial(call, counting, domain)) for domain in grown)
     assert few == many
     assert few[0] == 1
 
 
 def test_reading_all_versions_costs_more_with_many(counting: Counting, grown: tuple[str, str]) -> None:
     """The wrong variant: whoever looks among all versions pays for each page."""
-    few, many = (counting.cost(lambda domain=domain: counting.versions(domain)) for domain in grown)
+    few, many = (counting.cost(partial(counting.versions, domain)) for domain in grown)
     assert many[0] > few[0]
 
 
@@ -129,7 +130,7 @@ def test_a_promotion_costs_the_same_with_many_versions(counting: Counting, grown
     costs = []
     for domain in grown:
         counting.promote(domain, 4)
-        costs.append(counting.cost(lambda domain=domain: counting.promote(domain, 5)))
+        costs.append(counting.cost(partial(counting.promote, domain, 5)))
         counting.rollback(domain)
     assert costs[0] == costs[1]
 

@@ -36,12 +36,12 @@ def test_a_version_explains_itself_in_markdown() -> None:
         )
     )
     assert text.startswith(f"Not promoted. {REASON}")
-    assert "| gain (interval)&emsp; | -0.1000 (-0.1200 to -0.0800) |" in text
-    assert "| held out&emsp; | 40 requests, 4000 tokens |" in text
-    assert "| samples&emsp; | 300 requests, 9000 tokens |" in text
-    assert "| stream entries&emsp; | `1-0` to `9-0` |" in text
-    assert "| measured against&emsp; | [version 2](#/models/redraft-faq/versions/2) |" in text
-    assert "| champion before it&emsp; | the base draft (no adapter) |" in text
+    assert "- gain (interval): -0.1000 (-0.1200 to -0.0800)" in text
+    assert "- held out: 40 requests, 4000 tokens" in text
+    assert "- samples: 300 requests, 9000 tokens" in text
+    assert "- stream entries: `1-0` to `9-0`" in text
+    assert "- measured against: [version 2](#/models/redraft-faq/versions/2)" in text
+    assert "- champion before it: the base draft (no adapter)" in text
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,9 @@ def test_live_numbers_are_shown_beside_the_other_versions_and_are_metrics_of_the
         canary_acceptance_difference=-0.0377,
         canary_acceptance_difference_low=-0.05,
         canary_acceptance_difference_high=-0.02,
+        canary_slowdown=0.021,
+        canary_slowdown_low=-0.01,
+        canary_slowdown_high=0.05,
         canary_verdict="worse",
         watch_acceptance_rate="nan",
     )
@@ -89,7 +92,7 @@ def test_live_numbers_are_shown_beside_the_other_versions_and_are_metrics_of_the
     assert "| acceptance&emsp; | 0.5123&emsp; | 0.5500&emsp; | -0.0377 (-0.0500 to -0.0200) |" in text
     assert "| verdict&emsp; | worse&emsp; | &emsp; |  |" in text
     assert "started" not in text
-    assert "seconds" not in text
+    assert "| seconds per emitted token&emsp; | &emsp; | &emsp; | +2.1% (-1.0% to +5.0%) |" in text
     assert live_numbers(info.tags) == {
         "canary/requests": 812.0,
         "canary/against_requests": 7390.0,
@@ -98,6 +101,9 @@ def test_live_numbers_are_shown_beside_the_other_versions_and_are_metrics_of_the
         "canary/acceptance_difference": -0.0377,
         "canary/acceptance_difference_low": -0.05,
         "canary/acceptance_difference_high": -0.02,
+        "canary/slowdown": 0.021,
+        "canary/slowdown_low": -0.01,
+        "canary/slowdown_high": 0.05,
     }
 
 
@@ -118,7 +124,7 @@ def test_the_gates_words_stay_when_the_canary_decides_otherwise() -> None:
 
 def test_texts_stand_missing_odd_and_endless_tags() -> None:
     assert "n/a" in version_description(version(acceptance_rate="n/a"))
-    assert "a\\|b c" in version_description(version(precision_effective="a|b\nc"))
+    assert "a\\|b c" in version_description(version(canary_verdict="a|b\nc"))
     endless = {f"canary_{index:03}": "x" * 400 for index in range(100)}
     text = version_description(version(decision_reason="y" * 100_000, **endless))
     assert len(text) == MOST_CHARACTERS
@@ -126,7 +132,7 @@ def test_texts_stand_missing_odd_and_endless_tags() -> None:
 
 def test_a_versions_text_tells_of_its_head() -> None:
     text = version_description(version(head_size=8192, head_coverage=0.998912))
-    assert "| head&emsp; | 8192 ids, 0.9989 of the held-out tokens |" in text
+    assert "- head: 8192 ids, 0.9989 of the held-out tokens" in text
     assert "head" not in version_description(version(gain=0.1)), "versions from before heads"
 
 
