@@ -48,7 +48,20 @@ class Champions:
             return None
         if not self._refused(info) and info.version != present and info.ready:
             self._change(domain, info, present)
+        refused = (info.domain, info.version) in self._served.refused
+        if (refused or info.validation_status == REJECTED) and self._served.version(domain) == BASE:
+            self._fall_back(domain, source, info)
         return info
+
+    def _fall_back(self, domain: str, source: str, champion: VersionInfo) -> None:
+        """A worker that starts while the champion can't be served begins with the version before it: those
+        that run serve on what they have, and the base draft would be the worst of all.
+        """
+        previous = self._registry.alias(source, self._registry.aliases.previous)
+        if previous is None or previous.version == champion.version or self._refused(previous):
+            return
+        if previous.ready and previous.validation_status != REJECTED:
+            self._change(domain, previous, BASE)
 
     def _adopted(self, domain: str) -> VersionInfo | None:
         """A domain of its own that has no version yet begins with a copy, once there is one to copy."""

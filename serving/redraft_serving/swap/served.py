@@ -57,11 +57,11 @@ class Served:
         with self._lock:
             self._counts[domain, result] += 1
 
-    def complain(self, about: str, message: str) -> None:
-        """Log a state once, not at every pass."""
+    def complain(self, about: str, message: str, error: Exception | None = None) -> None:
+        """Log a state once, not at every pass; with the traceback of an error that nobody expected."""
         if self._complaints.get(about) != message:
             self._complaints[about] = message
-            logger.warning("%s: %s", about, message)
+            logger.warning("%s: %s", about, message, exc_info=error)
 
     def content(self, about: str) -> None:
         """What was complained about is over."""

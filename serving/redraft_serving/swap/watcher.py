@@ -71,6 +71,8 @@ class SwapWatcher:
             decisions = Decisions(registry, trials.store, self._announced(announce))
             self._canaries = Canaries(registry, arms, trials, decisions)
             self._watches = Watches(registry, arms, trials, decisions)
+        self._stuck: str | None = None
+        """The domain at which the last pass ended early."""
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._looked = threading.Event()
@@ -111,19 +113,28 @@ class SwapWatcher:
     def look(self) -> None:
         """One pass over all domains. Never raises."""
         decide = self._trials is None or self._trials.flush()
-        for domain in self._domains():
+        for domain in self._in_turn():
             try:
                 decide = self._follow(domain, decide)
-                self._served.content("registry")
             except RegistryUnavailable as error:
                 self._served.complain("registry", f"the registry can't be followed: {error}")
+                self._stuck = domain
                 return
             except RegistryError as error:
                 self._served.complain(domain, f"its champion can't be followed: {error}")
             except Exception as error:
-                logger.exception("following the champion of domain %s failed", domain)
                 self._served.count(domain, FAILED)
-                self._served.complain(domain, f"{type(error).__name__}: {error}")
+                self._served.complain(domain, f"{type(error).__name__}: {error}", error)
+        self._served.content("registry")
+
+    def _in_turn(self) -> Sequence[str]:
+        """All domains, beginning behind the one that ended the last pass: a server may fail over the files
+        of a single version only, and that domain must not keep the others from their turn for ever.
+        """
+        names, stuck = list(self._domains()), self._stuck
+        self._stuck = None
+        behind = names.index(stuck) + 1 if stuck in names else 0
+        return names[behind:] + names[:behind]
 
     def _announced(self, announce: Announce | None) -> Announce:
         """What this worker itself has moved is looked at in the next pass, at once."""
@@ -152,6 +163,7 @@ class SwapWatcher:
                 self._watches.step(domain, champion)
         except StreamUnavailable as error:
             self._served.complain("trials", f"no trial is decided: {error}")
+            self._stuck = domain
             return False
         self._served.content("trials")
         return True

@@ -6,6 +6,7 @@ by a long good time before it.
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from redraft_models.errors import AdapterRejected
@@ -19,6 +20,9 @@ from redraft_serving.swap.arms import Arms
 from redraft_serving.swap.decisions import Decisions
 from redraft_serving.swap.served import BASE
 
+_HALF_WAY_SECONDS = 10.0
+"""A move of two aliases that is half done for this long will not be finished by whoever began it."""
+
 
 class Watches:
     """One step per domain and pass. Raises RegistryError, StreamUnavailable."""
@@ -29,6 +33,8 @@ class Watches:
         self._served = arms.served
         self._trials = trials
         self._decisions = decisions
+        self._half_way: dict[str, float] = {}
+        """Domain -> since when its champion is also the version before."""
 
     def step(self, domain: str, champion: VersionInfo | None) -> None:
         """Load, judge or end the watch of the domain's champion."""
@@ -39,9 +45,9 @@ class Watches:
             return
         previous = self._registry.alias(domain, self._registry.aliases.previous)
         if previous is not None and previous.version == champion.version:
-            # A rollback died before its last step, which this repeats; there is no champion 0 to leave.
-            self._registry.rollback(domain, leaving=0)
+            self._finish(domain)
             return
+        self._half_way.pop(domain, None)
         if not self._loaded(domain, previous):
             self.stop(domain)
             return
@@ -55,6 +61,14 @@ class Watches:
         if self._served.version(domain, PREVIOUS) is not None:
             self._trials.end(domain)
             self._arms.retire(domain, PREVIOUS)
+
+    def _finish(self, domain: str) -> None:
+        """A rollback died before its last step, which this repeats; there is no champion 0 to leave. A
+        promotion that is under way looks the same for a moment, and needs nobody's help.
+        """
+        now = time.monotonic()
+        if now - self._half_way.setdefault(domain, now) >= _HALF_WAY_SECONDS:
+            self._registry.rollback(domain, leaving=0)
 
     def _judge(self, champion: VersionInfo, trial: Trial) -> None:
         verdict, sums = self._trials.judge(trial)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redraft_models.errors import RegistryUnavailable
 from redraft_models.loading import ModelPair, load_pair
 from redraft_models.registry import Registry
 from redraft_models.settings import ModelSettings
@@ -134,6 +135,73 @@ def test_a_rollback_that_died_half_way_is_finished(
     wait_for(lambda: registry.alias("default", registry.aliases.previous) is None)
     assert worker.version() == first
     wait_for(lambda: (worker.trials.card("default") or {}).get("against") == "base")
+
+
+def test_a_promotion_that_is_half_way_is_left_to_whoever_makes_it(
+    member: Callable[..., Member], version: Callable[..., int], registry: Registry
+) -> None:
+    """It has moved `previous`, and is about to move `champion`: both name one version, as after a rollback
+    that died."""
+    first, second, third = version(BAD), version(0.0), version(0.0)
+    registry.promote("default", first)
+    registry.promote("default", second)
+    worker = member()
+    assert worker.version() == second
+    registry._point("default", registry.aliases.previous, second)
+    time.sleep(1.0)  # several looks
+    registry._point("default", registry.aliases.champion, third)
+    wait_for(lambda: worker.version() == third)
+    assert registry.alias("default", registry.aliases.previous).version == second  # type: ignore[union-attr]
+
+
+def test_a_version_promoted_again_is_not_judged_by_what_it_did_before(
+    member: Callable[..., Member], version: Callable[..., int], registry: Registry, redis_url: str
+) -> None:
+    first, second = version(0.0), version(RUIN)
+    registry.promote("default", first)
+    workers = [member(), member()]
+    registry.promote("default", second)
+    wait_for(lambda: all(worker.version() == second for worker in workers))
+    until(lambda: all(worker.version() == first for worker in workers), workers)
+    registry.promote("default", second)
+    wait_for(lambda: all(worker.version() == second for worker in workers))
+    time.sleep(1.0)  # several looks, and no traffic
+    assert registry.champion("default").version == second  # type: ignore[union-attr]
+
+
+def test_a_worker_that_starts_beside_a_rotten_champion_begins_with_the_version_before(
+    member: Callable[..., Member], version: Callable[..., int], registry: Registry
+) -> None:
+    first, second = version(0.0), version(0.0, whole=False)
+    registry.promote("default", first)
+    registry.promote("default", second)
+    worker = member()
+    wait_for(lambda: worker.version() == first, 15)
+    assert tag(registry, second, "validation_status") == "rejected"
+    assert tag(registry, first, "validation_status") == "approved"
+    third = version(0.0, parent=second)
+    registry.promote("default", third)
+    wait_for(lambda: worker.version() == third, 15)
+
+
+class OneBroken(Registry):
+    """MLflow answers 500 for the files of one domain."""
+
+    def download(self, domain: str, *rest: Any, **more: Any) -> Path:
+        if domain == "broken":
+            raise RegistryUnavailable("MLflow could not download it: 500 Server Error")
+        return super().download(domain, *rest, **more)
+
+
+def test_a_domain_whose_files_cannot_be_had_does_not_keep_others_from_theirs(
+    member: Callable[..., Member], version: Callable[..., int], tracking_uri: str
+) -> None:
+    registry = OneBroken(tracking_uri)
+    for domain in ("broken", "law"):
+        registry.promote(domain, version(0.0, domain=domain))
+    worker = member(registry=registry, domains=("broken", "law"))
+    wait_for(lambda: worker.version("law") == 1, 15)
+    assert worker.version("broken") == "base"
 
 
 def test_a_worker_that_dies_in_a_canary_leaves_its_evidence(
