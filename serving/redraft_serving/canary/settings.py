@@ -81,11 +81,11 @@ class CanarySettings(BaseModel):
     @model_validator(mode="after")
     def _room_for_evidence(self) -> Self:
         """A trial that ends before anything may be decided would decide nothing, without a word."""
-        for name, most in (
-            ("max_requests", self.max_requests),
-            ("watch_window_requests", self.watch_window_requests),
+        for name, share, most in (
+            ("max_requests", self.share, self.max_requests),
+            ("watch_window_requests", self.watch_share, self.watch_window_requests),
         ):
-            if most < self.min_requests:
+            if share > 0 and most < self.min_requests:
                 raise ValueError(
                     f"{name} is {most}, but nothing is decided before min_requests, {self.min_requests}: "
                     f"raise {name} or lower min_requests"

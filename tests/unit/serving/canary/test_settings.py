@@ -16,6 +16,11 @@ def test_a_trial_is_not_over_before_anything_may_be_decided(name: str) -> None:
         CanarySettings(**{"min_requests": 400, "max_requests": 4000, "watch_window_requests": 400, name: 300})
 
 
+def test_what_is_switched_off_contradicts_nothing() -> None:
+    assert CanarySettings(min_requests=400, watch_share=0).watch_window_requests == 300
+    assert CanarySettings(min_requests=5000, watch_window_requests=5000, share=0).max_requests == 4000
+
+
 def test_the_short_average_is_the_shorter_one() -> None:
     with pytest.raises(ValidationError, match="acceptance_short_tokens is 50000, but must be less than"):
         ServingSettings(acceptance_short_tokens=50_000.0)
