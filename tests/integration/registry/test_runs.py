@@ -8,6 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 from redraft_models.errors import RegistryError
 from redraft_models.registry import Registry
+from redraft_models.registry_runs import RunData
 
 Candidate = Callable[..., int]
 
@@ -84,3 +85,20 @@ def test_a_deleted_experiment_is_explained(registry: Registry, domain: str) -> N
 def test_identifiers_cannot_break_out_of_a_search(registry: Registry, domain: str) -> None:
     with pytest.raises(RegistryError, match="must be letters"):
         registry.version_of_round(domain, "x' OR name LIKE '%")
+
+
+def test_a_run_names_what_it_read_and_how_it_ended(registry: Registry, domain: str) -> None:
+    run_id = registry.start_run(domain, "round", {})
+    source = {"after_id": None, "last_id": "9-0", "part": "train"}
+    data = RunData("faq training samples", "training", source, {"requests": 3})
+    registry.log_data(run_id, [data])
+    registry.log_data(run_id, [data])
+    registry.note_run(run_id, "no version: failed", "**Failed.** out of memory")
+    run = registry._client.get_run(run_id)
+    (read,) = run.inputs.dataset_inputs
+    assert (read.dataset.name, json.loads(read.dataset.source)) == ("faq training samples", source)
+    assert read.tags[0].value == "training"
+    assert run.info.run_name == "no version: failed"
+    assert run.data.tags["mlflow.note.content"] == "**Failed.** out of memory"
+    experiment = registry._client.get_experiment(run.info.experiment_id)
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
