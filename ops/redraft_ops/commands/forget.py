@@ -30,7 +30,8 @@ def forget(
     """Delete samples from stream and dead letters, and list the versions that had seen them.
 
     A trained version is not untrained by it. What a serving worker still buffers is stored a moment later,
-    and a running round has its samples already: repeat the command when a round has ended.
+    and a running round has its samples already: repeat the command when a round has ended. Samples that were
+    trimmed before are gone, and which versions had seen those can't be told.
     """
     from redraft_ops.settings import load_settings
     from redraft_ops.stack import open_stack
