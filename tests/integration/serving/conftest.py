@@ -19,9 +19,9 @@ from redraft_models.loading import load_pair
 from redraft_models.settings import ModelSettings
 from redraft_models.toy import write_toy_pair
 from redraft_queue.settings import QueueSettings
+from redraft_serving.assembly import WorkerConfig, assemble
 from redraft_serving.engine.local import LocalEngine
 from redraft_serving.settings import ServingSettings
-from redraft_serving.assembly import WorkerConfig, assemble
 
 
 @dataclass
