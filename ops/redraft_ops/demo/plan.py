@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -45,7 +46,14 @@ class DemoPlan:
     """How long the streams run on after the swap."""
     num_speculative_tokens: int = 2
     trainer: dict[str, Any] = field(
-        default_factory=lambda: {"max_steps": 80, "eval_every": 20, "holdout_percent": 25}
+        default_factory=lambda: {
+            "max_steps": 80,
+            "eval_every": 20,
+            "holdout_percent": 25,
+            # Beside streams without a pause, the idle class would get nothing on two cores.
+            "priority": "low",
+            "num_threads": len(os.sched_getaffinity(0)),
+        }
     )
     gate: dict[str, Any] = field(
         default_factory=lambda: {"min_heldout_requests": 20, "min_heldout_tokens": 600}
@@ -75,6 +83,7 @@ def quick_plan() -> DemoPlan:
         streams_from=0.0,
         trainer={
             "max_steps": 40,
+            "priority": "low",
             "eval_every": 20,
             "learning_rate": 1e-2,
             "rank": 16,

@@ -51,8 +51,14 @@ class DriftPlan:
     )
     """Rounds are asked for by what the traffic does, never by the clock."""
     trainer: dict[str, Any] = field(
-        default_factory=lambda: {"max_steps": 60, "eval_every": 20, "holdout_percent": 25}
+        default_factory=lambda: {
+            "max_steps": 60,
+            "eval_every": 20,
+            "holdout_percent": 25,
+            "priority": "low",
+        }
     )
+    """On two cores that serve without a pause, the idle class would get too little."""
     gate: dict[str, Any] = field(
         default_factory=lambda: {"min_heldout_requests": 15, "min_heldout_tokens": 500}
     )
