@@ -165,7 +165,13 @@ def test_a_version_promoted_again_is_not_judged_by_what_it_did_before(
     until(lambda: all(worker.version() == first for worker in workers), workers)
     registry.promote("default", second)
     wait_for(lambda: all(worker.version() == second for worker in workers))
-    time.sleep(1.0)  # several looks, and no traffic
+
+    def watched(worker: Member) -> bool:
+        card = worker.trials.card("default") or {}
+        return (card.get("version"), card.get("against")) == (second, first)
+
+    wait_for(lambda: all(map(watched, workers)))
+    time.sleep(3.0)  # several looks at the watch, and no traffic
     assert registry.champion("default").version == second  # type: ignore[union-attr]
 
 
