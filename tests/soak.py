@@ -30,7 +30,8 @@ from tests.faults.probes import metric, served, until
 from tests.soak_traffic import DOMAINS, Load
 
 SAMPLE_SECONDS = 2.0
-STREAM_MAXLEN = "200"
+STREAM_MAXLEN, PREFIX_CACHE_MB = "200", "4"
+"""Small, so that what is meant to fill is full early."""
 ADAPTERS_PER_DOMAIN = 3
 FOLLOW_SECONDS = 60.0
 LONGEST_PAUSE_ROUNDS = 3.0
@@ -199,6 +200,7 @@ def main() -> int:
             folder / "place",
             pair,
             QUEUE__STREAM_MAXLEN=STREAM_MAXLEN,
+            SERVING__PREFIX_CACHE_MB=PREFIX_CACHE_MB,
             SERVING__PROPOSERS='["draft", "ngram", "prediction"]',
         )
         try:
