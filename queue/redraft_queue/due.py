@@ -18,6 +18,9 @@ CLOCK, TOKENS, DROP, OPERATOR = "clock", "tokens", "drop", "operator"
 FAILED, SKIPPED = "failed", "skipped"
 """Ends of a round that say nothing about whether there is something to gain."""
 
+CHALLENGER = "challenger"
+"""End of a round whose candidate the gate approved: live traffic says whether there was something to gain."""
+
 RESEND_MS = 10_000
 """A round that was noted as asked for, but whose message nobody has confirmed, is sent again after this."""
 CLOCK_SLACK_MS = 1_000

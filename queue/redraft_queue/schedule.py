@@ -15,7 +15,7 @@ import redis
 from redraft_queue import keys
 from redraft_queue.clock import clock_of
 from redraft_queue.connection import translated
-from redraft_queue.due import CLOCK, FAILED, SKIPPED, ScheduleState, next_due
+from redraft_queue.due import CHALLENGER, CLOCK, FAILED, SKIPPED, ScheduleState, next_due
 from redraft_queue.settings import QueueSettings
 from redraft_queue.spoken import duration, headroom
 
@@ -41,9 +41,16 @@ redis.call('HSET', KEYS[1], 'finished_ms', now, 'decision', ARGV[2], 'counted_ro
   unpack(ARGV, 5))
 if ARGV[4] == 'gain' then
   redis.call('HSET', KEYS[1], 'rounds_without_gain', '0')
-elseif not again then
+elseif ARGV[4] == 'none' and not again then
   redis.call('HINCRBY', KEYS[1], 'rounds_without_gain', 1)
 end
+return 1
+"""
+# Whoever ends a trial may die before the registry knows and do it again; it must count once.
+_LOSE = """
+if redis.call('HGET', KEYS[1], 'lost_trial') == ARGV[1] then return 0 end
+redis.call('HSET', KEYS[1], 'lost_trial', ARGV[1])
+redis.call('HINCRBY', KEYS[1], 'rounds_without_gain', 1)
 return 1
 """
 _REASON_CHARACTERS = 500
@@ -163,17 +170,29 @@ def record_finished(
     """Note how a round ended: `result` is the task's, `tokens_added` the domain's counter at its plan.
 
     A gain whose interval excludes zero ends the doubling of the wait, a trained round without one doubles it
-    once more, and "skipped" and "failed" leave it as it is. Raises StreamUnavailable.
+    once more, and "skipped" and "failed" leave it as it is, and so does a challenger: its trial decides.
+    Raises StreamUnavailable.
     """
     decision = str(result.get("decision") or FAILED)
     low = result.get("gain_ci_low")
-    kind = "" if decision in (SKIPPED, FAILED) else "gain" if low is not None and low > 0 else "none"
+    kind = "gain" if low is not None and low > 0 else "none"
+    if decision in (SKIPPED, FAILED, CHALLENGER):
+        kind = "trial" if decision == CHALLENGER else ""
     numbers = {name: result.get(name) for name in ("gain", "gain_ci_low", "gain_ci_high")}
     numbers |= {"tokens_added": tokens_added, "finished_trigger": trigger}
     pairs = [part for name, value in numbers.items() for part in (name, "" if value is None else str(value))]
     reason = str(result.get("reason") or "")[:_REASON_CHARACTERS]
     with translated(f"note the end of the round of domain {domain}"):
         client.eval(_FINISH, 1, keys.schedule(domain), round_id, decision, reason, kind, *pairs)
+
+
+def record_lost_trial(client: redis.Redis, domain: str, version: int) -> None:
+    """A candidate that the gate approved did not stand its trial: its round brought no gain after all.
+
+    Safe to repeat. Raises StreamUnavailable.
+    """
+    with translated(f"note the lost trial of domain {domain}"):
+        client.eval(_LOSE, 1, keys.schedule(domain), str(version))
 
 
 def schedule_of(client: redis.Redis, domain: str, settings: QueueSettings) -> ScheduleView:

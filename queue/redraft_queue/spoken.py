@@ -35,4 +35,5 @@ def _last(state: ScheduleState) -> str:
     if low is None:
         return f"the last {state.gain:+.3f}"
     upper = "" if high is None else f" to {high:+.3f}"
-    return f"the last {state.gain:+.3f} ({'' if upper else 'at least '}{low:+.3f}{upper})"
+    numbers = f"{state.gain:+.3f} ({'' if upper else 'at least '}{low:+.3f}{upper})"
+    return f"the last {numbers}" if low <= 0 else f"the last, {numbers}, has not stood its trial"

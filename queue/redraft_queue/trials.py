@@ -19,6 +19,7 @@ import redis
 from redraft_queue import keys
 from redraft_queue.connection import translated
 from redraft_queue.lock import key_held
+from redraft_queue.schedule import record_lost_trial
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +89,10 @@ class TrialStore:
             pipeline.hset(key, _OVER, "1")
             pipeline.expire(key, _OVER_SECONDS)
             pipeline.execute()
+
+    def lost(self, domain: str, version: int) -> None:
+        """A candidate did not stand its trial: its round brought no gain after all."""
+        record_lost_trial(self._client, domain, version)
 
     def window(self, domain: str, watch: str) -> int:
         """The number of a watch's present window, counted from 0."""

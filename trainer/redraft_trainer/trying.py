@@ -40,11 +40,13 @@ def _ended(context: TrainContext, info: VersionInfo) -> bool:
     seconds = time.time() - (int(started) if started.isdigit() else info.created_ms) / 1000
     if seconds < context.canary_seconds + GRACE_SECONDS:
         return False
-    with TrialStore(context.client).deciding(info.domain) as mine:
+    store = TrialStore(context.client)
+    with store.deciding(info.domain) as mine:
         if not mine:
             return False
         if context.registry.version(info.domain, info.version).canary_running:
             reason = f"No serving worker decided within {context.canary_seconds:g} seconds: it was not tried."
             logger.warning("version %d of domain %s stays out: %s", info.version, info.domain, reason)
+            store.lost(info.domain, info.version)
             context.registry.reject(info.domain, info.version, reason, {CANARY: UNDECIDED})
     return True

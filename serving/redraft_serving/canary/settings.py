@@ -47,7 +47,7 @@ class CanarySettings(BaseModel):
         default=4000, ge=10, description="Candidate's requests after which an undecided one stays out."
     )
     max_seconds: float = Field(
-        default=86_400, gt=0, description="Seconds after which an undecided candidate stays out."
+        default=7 * 86_400, gt=0, description="Seconds after which an undecided candidate stays out."
     )
     watch_share: float = Field(
         default=0.05,

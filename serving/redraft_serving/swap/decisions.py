@@ -50,6 +50,8 @@ class Decisions:
         """End a candidate's canary; nothing if it runs no more."""
         if self._registry.version(info.domain, info.version).canary_running:
             logger.info("version %d of domain %s stays out: %s", info.version, info.domain, reason)
+            if self._store is not None:
+                self._store.lost(info.domain, info.version)
             self._registry.reject(info.domain, info.version, reason, {**(numbers or {}), CANARY: ended})
 
     def carry_out(self, info: VersionInfo, trial: Trial, verdict: Verdict, sums: Evidence) -> bool:

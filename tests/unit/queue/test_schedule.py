@@ -14,6 +14,7 @@ from redraft_queue.events import ChampionMoved, publish_champion
 from redraft_queue.schedule import (
     record_asked,
     record_finished,
+    record_lost_trial,
     record_sent,
     reset_wait,
     restamp,
@@ -79,6 +80,21 @@ def test_rounds_without_a_sure_gain_add_up_and_a_sure_one_ends_them(client: redi
     assert (found.rounds_without_gain, found.decision, found.tokens_added) == (0, "promoted", 1_234)
     assert (found.gain_ci_low, found.gain_ci_high, found.finished_trigger) == (0.01, 0.05, "operator")
     assert abs((found.finished_ms or 0) - time.time() * 1000) < 60_000
+
+
+def test_a_challenger_s_trial_says_whether_its_round_had_a_gain(client: redis.Redis) -> None:
+    """Approved by the gate and refused by the traffic, again and again: the wait grows all the same."""
+    challenger = {**PROMOTED, "decision": "challenger"}
+    for number in range(1, 4):
+        assert finish(client, challenger, f"r{number}").rounds_without_gain == number - 1
+        for _ in range(2):  # the worker that ended the trial died before the registry knew
+            record_lost_trial(client, "default", number)
+        assert state(client).rounds_without_gain == number
+    said = schedule_of(client, "default", SETTINGS).headroom or ""
+    assert said.startswith("no headroom: 3 rounds in a row without a sure gain, the last, +0.03")
+    assert "has not stood its trial" in said
+    reset_wait(client, "default")  # a champion has moved
+    assert state(client).rounds_without_gain == 0
 
 
 def test_numbers_that_a_round_did_not_get_to_are_none(client: redis.Redis) -> None:
