@@ -5,8 +5,10 @@ from __future__ import annotations
 import http.client
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from redraft_ops.demo.client import Client
 from redraft_ops.demo.plan import DemoPlan
@@ -39,26 +41,36 @@ def demo_settings(plan: DemoPlan, out: Path) -> Settings:
 
         target, draft = write_toy_pair(out / "toy", "learn")
         models = {"target": str(target), "draft": str(draft), **models}
-    serving = {
-        "host": "127.0.0.1",
-        "port": free_port(),
-        "api_key": None,
-        "max_num_seqs": plan.clients,
-        "num_speculative_tokens": plan.num_speculative_tokens,
-        # The demo's traffic is too little to try or watch a draft on a share of it: the gate alone decides.
-        "canary": {"share": 0.0, "watch_share": 0.0},
-    }
+    # The demo's traffic is too little to try or watch a draft on a share of it: the gate alone decides.
+    canary = {"share": 0.0, "watch_share": 0.0}
+    return private_settings(
+        out,
+        plan.domain,
+        {
+            "max_num_seqs": plan.clients,
+            "num_speculative_tokens": plan.num_speculative_tokens,
+            "canary": canary,
+        },
+        models=models,
+        trainer=plan.trainer,
+        gate=plan.gate,
+    )
+
+
+def private_settings(
+    out: Path, domain: str, serving: Mapping[str, Any], **sections: Mapping[str, Any]
+) -> Settings:
+    """Settings of a deployment of its own in `out`: embedded servers, a free port, one domain, no key."""
+    own = {"host": "127.0.0.1", "port": free_port(), "api_key": None, "api_keys": {}, "admin_key": None}
     return load_settings(
         {
             "redis_url": None,
             "mlflow_tracking_uri": None,
             "data_dir": out / "data",
-            "default_domain": plan.domain,
-            "domains": [plan.domain],
-            "models": models,
-            "serving": serving,
-            "trainer": plan.trainer,
-            "gate": plan.gate,
+            "default_domain": domain,
+            "domains": [domain],
+            "serving": {**own, **serving},
+            **sections,
         }
     )
 

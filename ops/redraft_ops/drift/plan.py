@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from redraft_ops.settings import Settings, load_settings
-from redraft_ops.valkey import free_port
+from redraft_ops.demo.setup import private_settings
+from redraft_ops.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -66,24 +66,12 @@ class DriftPlan:
 
 def drift_settings(plan: DriftPlan, out: Path) -> Settings:
     """The settings of every process of the run. What the plan does not name is the user's own."""
-    serving = {
-        "host": "127.0.0.1",
-        "port": free_port(),
-        "api_key": None,
-        "max_num_seqs": plan.clients,
-        "num_speculative_tokens": plan.num_speculative_tokens,
-        **plan.serving,
-    }
-    return load_settings(
-        {
-            "redis_url": None,
-            "mlflow_tracking_uri": None,
-            "data_dir": out / "data",
-            "default_domain": plan.domain,
-            "domains": [plan.domain],
-            "serving": serving,
-            "queue": plan.queue,
-            "trainer": plan.trainer,
-            "gate": plan.gate,
-        }
+    own = {"max_num_seqs": plan.clients, "num_speculative_tokens": plan.num_speculative_tokens}
+    return private_settings(
+        out,
+        plan.domain,
+        {**own, **plan.serving},
+        queue=plan.queue,
+        trainer=plan.trainer,
+        gate=plan.gate,
     )
