@@ -20,9 +20,11 @@ class DriftPlan:
     think_seconds: float = 3.0
     """Pause of each client between two requests: on two cores a training round needs some room."""
     max_tokens: int = 48
-    first_requests: int = 400
-    """Functions at most, until a draft trained on them serves."""
-    level_requests: int = 80
+    first_requests: int = 90
+    """Functions that the first round learns from."""
+    serving_requests: int = 300
+    """Functions at most, until the first round's draft serves."""
+    level_requests: int = 60
     """Functions that tell the level before the move."""
     second_requests: int = 600
     """Prose at most."""
@@ -43,22 +45,19 @@ class DriftPlan:
             "schedule_seconds": 86_400.0,
             "schedule_min_seconds": 20.0,
             "tick_seconds": 1.0,
-            "new_tokens_trigger": 5_000,
             "drop_trigger": 0.04,
             "drop_min_tested": 400,
             "min_new_tokens": 3_000,
         }
     )
-    """Rounds are asked for by what the traffic does, never by the clock."""
+    """After the first, rounds are asked for by falling acceptance alone."""
     trainer: dict[str, Any] = field(
         default_factory=lambda: {
-            "max_steps": 60,
-            "eval_every": 20,
+            "max_steps": 30,
+            "eval_every": 10,
             "holdout_percent": 25,
-            "priority": "low",
         }
     )
-    """On two cores that serve without a pause, the idle class would get too little."""
     gate: dict[str, Any] = field(
         default_factory=lambda: {"min_heldout_requests": 15, "min_heldout_tokens": 500}
     )

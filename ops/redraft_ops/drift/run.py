@@ -21,7 +21,7 @@ from redraft_ops.drift.watch import VersionMarks
 from redraft_ops.processes import Children, sigterm_as_exit
 from redraft_ops.progress import Phases
 from redraft_ops.settings import as_environment
-from redraft_ops.stack import open_stack
+from redraft_ops.stack import Stack, open_stack
 
 FUNCTION_CHARACTERS, PROSE_CHARACTERS = (100, 420), (60, 700)
 POLL_SECONDS = 1.0
@@ -43,7 +43,7 @@ def run_drift(plan: DriftPlan, out: Path, phases: Phases) -> DriftResult:
                     demo = DemoPlan(domain=plan.domain, ready_seconds=plan.ready_seconds)
                     client = start_processes(demo, settings, children)
                     children.start("beat", ["beat"])
-                result = _Run(plan, client, children, phases).run()
+                result = _Run(plan, stack, client, children, phases).run()
     result.seconds = time.monotonic() - started
     return result
 
@@ -53,6 +53,7 @@ class _Run:
     """The phases and what they share."""
 
     plan: DriftPlan
+    stack: Stack
     client: Client
     children: Children
     phases: Phases
@@ -64,15 +65,21 @@ class _Run:
         functions = Prompts(docstring_prompts(plan.seed, FUNCTION_CHARACTERS))
         prose = Prompts(topic_prompts(plan.seed, PROSE_CHARACTERS))
         with VersionMarks(self.client, result, POLL_SECONDS):
-            self._send(
-                "functions, until their draft serves", functions, plan.first_requests, lambda: result.served()
-            )
+            self._send("functions, to learn from", functions, plan.first_requests)
+            self._ask_for_a_round()
+            self._send("functions, until their draft serves", functions, plan.serving_requests, result.served)
             self._send("functions, the level", functions, plan.level_requests)
             result.level_before = moving_acceptance(result.answers, plan.level_requests)[-1]
             result.moved_at = len(result.answers)
             result.marks.append(Mark(result.moved_at, "moved", "traffic moves to prose"))
             self._send("prose, until acceptance is back", prose, plan.second_requests, self._recovered)
         return result
+
+    def _ask_for_a_round(self) -> None:
+        """The one round that somebody asks for: the draft that the traffic then moves away from."""
+        from redraft_queue.celery_app import build_app, request_round
+
+        request_round(build_app(self.stack.redis_url, self.stack.settings.queue), self.plan.domain)
 
     def _recovered(self) -> bool:
         return self.result.recovered_after(self.plan.recovered_share) is not None

@@ -47,7 +47,7 @@ def test_it_is_not_back_without_a_newer_draft_or_below_the_level() -> None:
 def test_the_two_kinds_of_text_are_enough_and_apart() -> None:
     plan = DriftPlan()
     functions, prose = docstring_prompts(0, (100, 420)), topic_prompts(0, (60, 700))
-    assert len(functions) >= plan.first_requests + plan.level_requests
+    assert len(functions) >= plan.first_requests + plan.serving_requests + plan.level_requests
     assert len(prose) >= plan.second_requests
     assert len({*functions, *prose}) == len(functions) + len(prose)
 
