@@ -1,7 +1,8 @@
 """Serving on the same machine comes first: how training stands back.
 
-Priorities count within a control group. Where serving and training run in two containers, the runtime's own
-weights (`cpu_shares`, `cpus`) decide between them.
+Priorities count within a control group: where serving and training run in two containers, the runtime's own
+weights (`cpu_shares`, `cpus`) decide between them. On Linux they may count within a session only (autogroup,
+sched(7)): then the niceness of the session's whole group is what tells it from others.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from redraft_trainer.settings import Priority
 LOW, LEAST = 10, 19
 """Niceness: a tenth of what an ordinary process gets of a contended core, and as little as there is."""
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
+_AUTOGROUP = Path("/proc/self/autogroup")
 _FIRST = "1000"
 """The process that a machine without memory ends before all others (proc(5))."""
 
@@ -28,11 +30,19 @@ def stand_back(priority: Priority) -> None:
     """
     with contextlib.suppress(OSError):
         _OOM_SCORE.write_text(_FIRST)
+    _lower_group(LEAST if priority == "idle" else LOW)
     if priority == "idle" and hasattr(os, "SCHED_IDLE"):
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
             return
     give_way(LEAST if priority == "idle" else LOW)
+
+
+def _lower_group(niceness: int) -> None:
+    """Of the session's group, where the kernel keeps one, and where the session is this process's own."""
+    if os.getsid(0) == os.getpid():
+        with contextlib.suppress(OSError):
+            _AUTOGROUP.write_text(str(niceness))
 
 
 def give_way(niceness: int = LOW) -> None:
