@@ -30,7 +30,8 @@ def stand_back(priority: Priority) -> None:
     """
     with contextlib.suppress(OSError):
         _OOM_SCORE.write_text(_FIRST)
-    _lower_group(LEAST if priority == "idle" else LOW)
+    if priority == "idle":
+        _lower_group()
     if priority == "idle" and hasattr(os, "SCHED_IDLE"):
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
@@ -38,11 +39,11 @@ def stand_back(priority: Priority) -> None:
     give_way(LEAST if priority == "idle" else LOW)
 
 
-def _lower_group(niceness: int) -> None:
-    """Of the session's group, where the kernel keeps one, and where the session is this process's own."""
+def _lower_group() -> None:
+    """Give the session's group the highest niceness, where the kernel keeps one, and where the session is this process's own."""
     if os.getsid(0) == os.getpid():
         with contextlib.suppress(OSError):
-            _AUTOGROUP.write_text(str(niceness))
+            _AUTOGROUP.write_text(str(LEAST))
 
 
 def give_way(niceness: int = LOW) -> None:

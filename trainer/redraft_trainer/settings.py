@@ -55,8 +55,9 @@ class TrainerSettings(BaseModel):
     num_threads: int | None = Field(default=None, ge=1)
     """CPU threads of the training process; None: what OMP_NUM_THREADS says, else half of the cores."""
     priority: Priority = "idle"
-    """Of the training process: "idle" works only while nothing else wants the core; "low" gets about a tenth
-    of it even then, for machines that are never quiet.
+    """Of the training process: "idle" works only while nothing else wants the core; "low" goes on
+    even then, with a tenth of it, or a fair share where the kernel counts by session: for machines that are
+    never quiet.
     """
     device: str | None = Field(default=None, pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     """Where training runs; None: where serving does, as models.device says."""

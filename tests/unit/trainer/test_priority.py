@@ -25,8 +25,8 @@ def group_niceness(priority: str, own_session: bool) -> int:
 
 @pytest.mark.skipif(not AUTOGROUP.exists(), reason="this kernel keeps no groups of sessions")
 def test_the_group_of_the_training_s_own_session_is_lowered() -> None:
-    """Without it the idle class yields within its session alone: serving, in another one, would share half."""
+    """Without it the idle class yields within its session alone, and serving lives in another one."""
     before = int(AUTOGROUP.read_text().split()[-1])
     assert group_niceness("idle", own_session=True) == 19
-    assert group_niceness("low", own_session=True) == 10
+    assert group_niceness("low", own_session=True) == 0, "a machine that is never quiet lets it work on"
     assert group_niceness("idle", own_session=False) == before, "others live in that session too"
