@@ -40,7 +40,7 @@ def stand_back(priority: Priority) -> None:
 
 
 def _lower_group() -> None:
-    """Give the session's group the highest niceness, where the kernel keeps one, and where the session is this process's own."""
+    """The highest niceness for the session's group, if the kernel keeps one and the session is our own."""
     if os.getsid(0) == os.getpid():
         with contextlib.suppress(OSError):
             _AUTOGROUP.write_text(str(LEAST))
