@@ -48,6 +48,8 @@ def environment(
         "REDRAFT_SERVING__PORT": str(free_port()),
         "REDRAFT_SERVING__POLL_SECONDS": "0.5",
         "REDRAFT_TRAINER__MAX_STEPS": "30",
+        # Other tests run beside this one: the idle class would wait for their end.
+        "REDRAFT_TRAINER__PRIORITY": "low",
         "REDRAFT_TRAINER__LEARNING_RATE": "0.01",
         "REDRAFT_TRAINER__RANK": "16",
         "REDRAFT_TRAINER__LORA_ALPHA": "16",
