@@ -30,13 +30,15 @@ def stand_back(priority: Priority) -> None:
     """
     with contextlib.suppress(OSError):
         _OOM_SCORE.write_text(_FIRST)
-    if priority == "idle":
-        _lower_group()
-    if priority == "idle" and hasattr(os, "SCHED_IDLE"):
+    if priority == "low":
+        give_way(LOW)
+        return
+    _lower_group()
+    if hasattr(os, "SCHED_IDLE"):
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
             return
-    give_way(LEAST if priority == "idle" else LOW)
+    give_way(LEAST)
 
 
 def _lower_group() -> None:
