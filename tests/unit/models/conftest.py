@@ -11,7 +11,7 @@ import torch
 from redraft_models.adapter import adaptable_linears, write_adapter
 from redraft_models.reading import read_model
 
-BASE = "base-draft-fingerprint"
+from .broken_adapters import BASE
 
 
 @pytest.fixture

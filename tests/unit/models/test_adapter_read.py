@@ -1,10 +1,8 @@
-"""An adapter that nobody vouches for: each way in which it can be wrong is refused with its reason."""
+"""An adapter that nobody vouches for: tensors and settings that are wrong are refused with their reason."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,40 +13,9 @@ from redraft_models.adapter import adaptable_linears, read_adapter, write_adapte
 from redraft_models.cut import cut_layers
 from redraft_models.errors import AdapterRejected
 from redraft_models.reading import read_model
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
-BASE = "base-draft-fingerprint"
-AdapterFolder = Callable[..., Path]
-
-
-def weights_of(folder: Path) -> Path:
-    return folder / "adapter" / "adapter_model.safetensors"
-
-
-def rewrite(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
-    """Replace the tensors and make the provenance agree: only the tensors themselves are wrong then."""
-    save_file(tensors, weights_of(folder))
-    set_sha256(folder)
-
-
-def set_sha256(folder: Path) -> None:
-    path = folder / "provenance.json"
-    provenance = json.loads(path.read_text())
-    provenance["sha256"] = hashlib.sha256(weights_of(folder).read_bytes()).hexdigest()
-    path.write_text(json.dumps(provenance))
-
-
-def configure(folder: Path, **changes: Any) -> None:
-    path = folder / "adapter" / "adapter_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
-def refusal(folder: Path, draft: Any, **arguments: Any) -> str:
-    with pytest.raises(AdapterRejected) as caught:
-        read_adapter(folder, draft, BASE, **arguments)
-    assert caught.value.reason == str(caught.value)
-    assert "\n" not in caught.value.reason
-    return caught.value.reason
+from .broken_adapters import BASE, AdapterFolder, configure, refusal, rewrite, weights_of
 
 
 def test_a_whole_adapter_is_read(adapter_folder: AdapterFolder, random_draft: Any) -> None:
@@ -97,24 +64,6 @@ def test_an_adapter_of_a_deeper_or_shallower_draft(
     tensors = {name: tensor for name, tensor in load_file(weights_of(folder)).items() if ".layers.0." in name}
     rewrite(folder, tensors)
     assert "14 of 28 tensors are missing" in refusal(folder, target)
-
-
-@pytest.mark.parametrize("kept", [0, 4, 8, 100, -1])
-def test_truncated_weights(adapter_folder: AdapterFolder, random_draft: Any, kept: int) -> None:
-    folder = adapter_folder(1)
-    content = weights_of(folder).read_bytes()
-    weights_of(folder).write_bytes(content[:kept])
-    assert "its provenance says" in refusal(folder, random_draft)
-    set_sha256(folder)
-    assert "not a whole safetensors file" in refusal(folder, random_draft)
-
-
-def test_an_altered_byte(adapter_folder: AdapterFolder, random_draft: Any) -> None:
-    folder = adapter_folder(1)
-    content = bytearray(weights_of(folder).read_bytes())
-    content[-1] ^= 1
-    weights_of(folder).write_bytes(bytes(content))
-    assert "sha256" in refusal(folder, random_draft)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
@@ -192,77 +141,6 @@ def test_all_linear_and_suffixes_mean_the_same_layers(
         assert read_adapter(folder, random_draft, BASE).target_modules == expected
 
 
-@pytest.mark.parametrize(
-    "missing", ["adapter/adapter_config.json", "adapter/adapter_model.safetensors", "provenance.json"]
-)
-def test_a_missing_file(adapter_folder: AdapterFolder, random_draft: Any, missing: str) -> None:
-    folder = adapter_folder(1)
-    (folder / missing).unlink()
-    assert refusal(folder, random_draft) == f"{missing} is missing"
-
-
-class Marker:
-    """Touches a file when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, tuple[Path]]:
-        return (Path.touch, (self.path,))
-
-
-@pytest.mark.parametrize("name", ["adapter/adapter_model.bin", "model.pkl", "code.py", "adapter/deeper/x.so"])
-def test_a_foreign_file_is_refused_and_never_run(
-    adapter_folder: AdapterFolder, random_draft: Any, tmp_path: Path, name: str
-) -> None:
-    folder = adapter_folder(1)
-    (folder / name).parent.mkdir(exist_ok=True)
-    (folder / name).write_bytes(pickle.dumps(Marker(tmp_path / "ran")))
-    assert name in refusal(folder, random_draft)
-    assert not (tmp_path / "ran").exists()
-
-
-def test_a_pickle_under_a_safetensors_name(
-    adapter_folder: AdapterFolder, random_draft: Any, tmp_path: Path
-) -> None:
-    folder = adapter_folder(1)
-    weights_of(folder).write_bytes(pickle.dumps(Marker(tmp_path / "ran")))
-    set_sha256(folder)
-    assert "not a whole safetensors file" in refusal(folder, random_draft)
-    assert not (tmp_path / "ran").exists()
-
-
-def test_links_are_refused(adapter_folder: AdapterFolder, random_draft: Any, tmp_path: Path) -> None:
-    folder = adapter_folder(1)
-    outside = tmp_path / "outside.safetensors"
-    weights_of(folder).rename(outside)
-    weights_of(folder).symlink_to(outside)
-    assert "is a link" in refusal(folder, random_draft)
-
-
-def test_too_many_bytes(adapter_folder: AdapterFolder, random_draft: Any) -> None:
-    folder = adapter_folder(1)
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    assert read_adapter(folder, random_draft, BASE, max_bytes=size).r == 4
-    assert f"has {size} bytes, more than the {size - 1} allowed" in refusal(
-        folder, random_draft, max_bytes=size - 1
-    )
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"null", b"[" * 100_000])
-@pytest.mark.parametrize("name", ["provenance.json", "adapter/adapter_config.json"])
-def test_json_that_is_none(
-    adapter_folder: AdapterFolder, random_draft: Any, name: str, content: bytes
-) -> None:
-    folder = adapter_folder(1)
-    (folder / name).write_bytes(content)
-    assert "JSON" in refusal(folder, random_draft)
-
-
-def test_no_folder_at_all(tmp_path: Path, random_draft: Any) -> None:
-    assert "there is no adapter folder" in refusal(tmp_path / "nowhere", random_draft)
-
-
 def test_nothing_is_written_for_a_trained_adapter_that_is_not_finite(
     tmp_path: Path, random_draft: Any, random_tensors: Callable[[int], dict[str, torch.Tensor]]
 ) -> None:
@@ -278,72 +156,3 @@ def test_nothing_is_written_for_a_trained_adapter_that_is_not_finite(
             provenance={"base_draft_fingerprint": BASE},
         )
     assert list(tmp_path.iterdir()) == []
-
-
-HEAD = torch.tensor([0, 1, 5, 40], dtype=torch.int32)
-
-
-def head_of(folder: Path) -> Path:
-    return folder / "adapter" / "head.safetensors"
-
-
-def record(folder: Path, **changes: Any) -> None:
-    """Alter the provenance; None removes an entry."""
-    path = folder / "provenance.json"
-    content = {**json.loads(path.read_text()), **changes}
-    path.write_text(json.dumps({name: value for name, value in content.items() if value is not None}))
-
-
-def test_a_version_brings_its_head(adapter_folder: AdapterFolder, random_draft: Any) -> None:
-    folder = adapter_folder(1, head_ids=HEAD)
-    adapter = read_adapter(folder, random_draft, BASE)
-    assert adapter.head_ids is not None
-    assert torch.equal(adapter.head_ids, HEAD)
-    assert adapter.provenance["head_sha256"] == hashlib.sha256(head_of(folder).read_bytes()).hexdigest()
-    assert adapter.sha256 == read_adapter(adapter_folder(1, name="full"), random_draft, BASE).sha256
-
-
-def test_an_adapter_from_before_heads_has_a_full_one(
-    adapter_folder: AdapterFolder, random_draft: Any
-) -> None:
-    """A provenance that was taken over from another version does not promise that one's head."""
-    folder = adapter_folder(1, provenance={"base_draft_fingerprint": BASE, "head_sha256": "0" * 64})
-    assert not head_of(folder).exists()
-    assert read_adapter(folder, random_draft, BASE).head_ids is None
-
-
-def test_a_head_that_is_not_the_versions_own(adapter_folder: AdapterFolder, random_draft: Any) -> None:
-    """Altered, taken away, put beside an adapter that has none, with ids past the vocabulary."""
-    folder = adapter_folder(1, head_ids=HEAD)
-    sound = head_of(folder).read_bytes()
-    head_of(folder).write_bytes(sound[:-4] + (41).to_bytes(4, "little"))
-    assert "head.safetensors has sha256" in refusal(folder, random_draft)
-    head_of(folder).write_bytes(sound)
-    assert "outside of a vocabulary of 40" in refusal(folder, random_draft, vocab_size=40)
-    record(folder, head_sha256=None)
-    assert "the one recorded is None" in refusal(folder, random_draft)
-    record(folder, head_sha256=hashlib.sha256(sound).hexdigest())
-    head_of(folder).unlink()
-    assert refusal(folder, random_draft) == "head.safetensors is missing, although its hash is recorded"
-
-
-def test_ids_past_the_rows_of_the_draft(adapter_folder: AdapterFolder, random_draft: Any) -> None:
-    rows = random_draft.config.vocab_size
-    beyond = torch.tensor([0, rows], dtype=torch.int32)
-    assert f"outside of a vocabulary of {rows}" in refusal(adapter_folder(1, head_ids=beyond), random_draft)
-
-
-def test_nothing_is_written_for_ids_that_are_none(adapter_folder: AdapterFolder, tmp_path: Path) -> None:
-    with pytest.raises(AdapterRejected, match="rising order"):
-        adapter_folder(1, head_ids=HEAD.flip(0))
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("name", ["provenance.json", "adapter/adapter_config.json", "more.json"])
-def test_json_of_many_bytes_is_not_parsed(
-    adapter_folder: AdapterFolder, random_draft: Any, name: str
-) -> None:
-    """It would take many times its size in memory, long before a weight is looked at."""
-    folder = adapter_folder(1)
-    (folder / name).write_text('{"a": [' + "0," * (1 << 19) + "0]}")
-    assert f"{name} has 1048" in refusal(folder, random_draft)

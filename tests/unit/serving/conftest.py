@@ -1,4 +1,4 @@
-"""Tokenizers made on the spot, without any download, and a real HTTP server around an application."""
+"""Tokenizers made on the spot, without any download, a scripted engine, and a real HTTP server around it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 
+import httpx
 import pytest
 import uvicorn
 from fastapi import FastAPI
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
+
+from .scripted import TWO_WORDS, ScriptedEngine, application
 
 CORPUS = [
     "the cat sat on the mat and the dog saw it",
@@ -68,3 +71,18 @@ def serve() -> Iterator[Callable[[FastAPI], str]]:
         server.should_exit = True
     for _, thread in running:
         thread.join(timeout=10)
+
+
+@pytest.fixture
+def engine() -> ScriptedEngine:
+    """One that answers every choice with two words."""
+    return ScriptedEngine(TWO_WORDS)
+
+
+@pytest.fixture
+def client(
+    engine: ScriptedEngine, word_tokenizer: PreTrainedTokenizerFast, serve: Callable[[FastAPI], str]
+) -> Iterator[httpx.Client]:
+    """Of an application over `engine`."""
+    with httpx.Client(base_url=serve(application(engine, word_tokenizer)), timeout=10) as made:
+        yield made

@@ -12,7 +12,7 @@ from redraft_queue.errors import StreamUnavailable
 from redraft_serving.actions import Actions
 from transformers import PreTrainedTokenizerFast
 
-from .test_http import ScriptedEngine, application
+from .scripted import ScriptedEngine, application
 
 Serve = Callable[[FastAPI], str]
 

@@ -21,7 +21,7 @@ from redraft_serving.engine.interface import (
 )
 from transformers import PreTrainedTokenizerFast
 
-from .test_http import ENDED, TWO_WORDS, ScriptedEngine, application
+from .scripted import ENDED, TWO_WORDS, ScriptedEngine, application
 
 Serve = Callable[[FastAPI], str]
 KEYS = {"lab": {"key": "lab-secret", "store": False}, "shop": {"key": "shop-secret"}}

@@ -15,8 +15,8 @@ from fastapi import FastAPI
 from redraft_serving.http.metrics import LoopCounters
 from transformers import PreTrainedTokenizerFast
 
-from .test_http import TWO_WORDS, application
-from .test_http_policy import ReportingEngine
+from .reporting import ReportingEngine
+from .scripted import TWO_WORDS, application
 
 Serve = Callable[[FastAPI], str]
 FOLDER = Path(str(files("redraft_serving") / "dashboard"))

@@ -16,18 +16,14 @@ from redraft_serving.http import schemas
 from redraft_serving.http.served import public_name
 from transformers import PreTrainedTokenizerFast
 
-from .test_http import TWO_WORDS, WRONG, ScriptedEngine, application
+from .scripted import ScriptedEngine, application
+from .wrong_requests import WRONG
 
 Serve = Callable[[FastAPI], str]
 INSIDES = re.compile(
     r"Traceback|File \"|\.py\b|redraft_|pydantic|jinja|/work|/usr|/home|Error\(|Exception|0x[0-9a-f]{6}"
 )
 CLASSES = [name for name, kind in vars(schemas).items() if isinstance(kind, type) and name != "Any"]
-
-
-@pytest.fixture
-def engine() -> ScriptedEngine:
-    return ScriptedEngine(TWO_WORDS)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from redraft_serving.http.keys import Keyring
 from redraft_serving.settings import ServingSettings
 from transformers import PreTrainedTokenizerFast
 
-from .test_http import TWO_WORDS, ScriptedEngine, application
+from .scripted import ScriptedEngine, application
 
 Serve = Callable[[FastAPI], str]
 KEYS = {
@@ -25,11 +25,6 @@ KEYS = {
     "lab": {"key": "lab-secret", "store": False},
 }
 STEERING = ("speculation", "promote", "rollback", "train")
-
-
-@pytest.fixture
-def engine() -> ScriptedEngine:
-    return ScriptedEngine(TWO_WORDS)
 
 
 @pytest.fixture

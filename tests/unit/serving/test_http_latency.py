@@ -16,7 +16,7 @@ from redraft_serving.engine.interface import (
 from redraft_serving.http.generation import Generation, Output
 from redraft_serving.http.latency import Latencies
 
-from .test_http import ScriptedEngine
+from .scripted import ScriptedEngine
 
 TIMES = RequestStatistics(rounds=3, emitted=5, queue_seconds=0.5, prefill_seconds=0.25, decode_seconds=2.0)
 LABELS = {"model_name": "toy", "engine": "0"}

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from redraft_serving.engine.interface import EmissionSink, GenerationRequest
 from transformers import PreTrainedTokenizerFast
 
-from .test_http import TWO_WORDS, ScriptedEngine, application
+from .scripted import TWO_WORDS, ScriptedEngine, application
 
 Serve = Callable[[FastAPI], str]
 PLENTY = {"max_n": 16, "max_body_bytes": 1 << 20}

@@ -17,7 +17,7 @@ from redraft_serving.http.prompts import PromptReader
 from redraft_serving.http.served import ServedModel
 from transformers import PreTrainedTokenizerFast
 
-from .test_http import ScriptedEngine, application
+from .scripted import ScriptedEngine, application
 
 Serve = Callable[[FastAPI], str]
 

@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 from transformers import PreTrainedTokenizerFast
 
-from .test_http import TWO_WORDS, ScriptedEngine, application
+from .scripted import TWO_WORDS, ScriptedEngine, application
 
 Serve = Callable[[FastAPI], str]
 SECRETS = ("shop-secret", "wrong-secret")

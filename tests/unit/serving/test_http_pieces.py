@@ -14,7 +14,7 @@ from redraft_serving.engine.interface import Emission, RequestStatistics, TokenL
 from redraft_serving.http.pieces import Pieces
 from transformers import PreTrainedTokenizerFast
 
-from .test_http import ScriptedEngine, application
+from .scripted import ScriptedEngine, application
 
 Serve = Callable[[FastAPI], str]
 SIZES = (1, 4, 2, 1, 3, 2, 4)

@@ -16,8 +16,8 @@ from redraft_serving.http.drafts import policy_card
 from redraft_serving.http.policies import Policies
 from transformers import PreTrainedTokenizerFast
 
-from .test_http import TWO_WORDS, application
-from .test_http_policy import REPORT, ReportingEngine, card
+from .reporting import REPORT, ReportingEngine, card
+from .scripted import TWO_WORDS, application
 
 Serve = Callable[[FastAPI], str]
 

@@ -16,7 +16,7 @@ from redraft_serving.http.prompts import PromptReader
 from redraft_serving.http.served import ServedModel
 from transformers import PreTrainedTokenizerFast
 
-from .test_http import ENDED, TWO_WORDS, ScriptedEngine, application, chat, complete, official
+from .scripted import ENDED, TWO_WORDS, ScriptedEngine, application, chat, complete, official
 from .test_http_load import count_encodings
 
 Serve = Callable[[FastAPI], str]

@@ -18,7 +18,7 @@ from redraft_serving.http.connections import openness, uvicorn_options
 from redraft_serving.settings import ServingSettings
 from transformers import PreTrainedTokenizerFast
 
-from .test_http import TWO_WORDS, ScriptedEngine, application
+from .scripted import TWO_WORDS, ScriptedEngine, application
 
 PATIENCE = 0.5
 WAIT = 10.0
