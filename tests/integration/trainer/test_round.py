@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,9 @@ def test_precision_is_one_per_process_and_told(bench: Bench) -> None:
         assert result.version == seed + 1
         info = bench.context.registry.version(DOMAIN, seed + 1)
         assert info.tags["precision_effective"] == effective
-    assert {run.data.params["precision_effective"] for run in runs(bench)} == {"no", "bf16"}
+    found = runs(bench)
+    assert {run.data.params["precision_effective"] for run in found} == {"no", "bf16"}
+    assert all(math.isfinite(run.data.metrics["loss"]) for run in found)
 
 
 def test_entries_that_can_not_be_used_are_set_aside(bench: Bench) -> None:
