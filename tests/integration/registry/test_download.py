@@ -81,7 +81,9 @@ def test_links_among_the_artifacts_are_not_followed(
     artifacts = Path(
         registry._client.get_run(registry.version(domain, 1).run_id).info.artifact_uri.removeprefix("file://")
     )
-    (artifacts / "version" / "secret.json").symlink_to("/etc/hostname")
+    outside = tmp_path / "outside.json"
+    outside.write_text("{}")
+    (artifacts / "version" / "secret.json").symlink_to(outside)
     with pytest.raises(AdapterRejected, match="symbolic link"):
         registry.download(domain, 1, tmp_path / "cache")
     assert not any((tmp_path / "cache").rglob("*"))

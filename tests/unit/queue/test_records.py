@@ -234,4 +234,5 @@ def test_the_records_import_nothing_heavy() -> None:
         "heavy = {'numpy', 'torch', 'redis', 'celery', 'pydantic', 'mlflow'} & set(sys.modules); "
         "sys.exit(str(heavy) if heavy else 0)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

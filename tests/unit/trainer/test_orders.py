@@ -104,6 +104,7 @@ def test_a_specification_that_can_not_be_read_is_a_failure_in_words(
 
 LOWER = "from redraft_trainer.priority import stand_back\nstand_back('idle')\n"
 WORK = "import torch\n(torch.randn(500, 500) @ torch.randn(500, 500)).sum()\n"
+IDLE_ALREADY = hasattr(os, "SCHED_IDLE") and os.sched_getscheduler(0) == os.SCHED_IDLE
 ASK = """
 import os
 tasks = [int(name) for name in os.listdir("/proc/self/task")]
@@ -113,6 +114,7 @@ print(open("/proc/self/oom_score_adj").read())
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="Linux has the idle class")
+@pytest.mark.skipif(IDLE_ALREADY, reason="all that this run starts is in the idle class")
 @pytest.mark.parametrize(("program", "all_of_them"), [(LOWER + WORK, "True"), (WORK + LOWER, "False")])
 def test_all_threads_of_a_training_run_in_the_idle_class(program: str, all_of_them: str) -> None:
     """Each thread keeps what it was born with: lowered too late, torch's own would stay as they are."""
