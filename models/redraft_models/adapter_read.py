@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-from redraft_models.errors import AdapterRejected
+from redraft_models.errors import AdapterRejected, AdapterSpoilt
 from redraft_models.head import HEAD_FILE, HEAD_SHA256, read_head
 from redraft_models.lora import (
     ADAPTER_FOLDER,
@@ -49,8 +49,9 @@ def read_adapter(
     `draft_module` gives the layers and shapes that the adapter has to fit; `base_draft_fingerprint` must
     equal the one in its provenance (None skips that check). `vocab_size` bounds the ids of a trimmed head;
     None is the rows of the draft's own, some of which may have no token. Raises AdapterRejected with the
-    reason: files missing or foreign, links, size, a truncated or altered file, another base, another LoRA
-    variant, a key set other than the config implies, shapes, values that are not finite, ids that are none.
+    reason: files missing or foreign, links, size, a truncated file, another base, another LoRA variant, a key
+    set other than the config implies, shapes, values that are not finite, ids that are none. Raises
+    AdapterSpoilt for bytes other than the recorded ones, and for JSON that is none.
     """
     _check_files(folder, max_bytes)
     provenance = _read_json(folder / PROVENANCE_FILE)
@@ -58,7 +59,7 @@ def read_adapter(
     content = (folder / ADAPTER_FOLDER / WEIGHTS_FILE).read_bytes()
     sha256 = hashlib.sha256(content).hexdigest()
     if provenance.get("sha256") != sha256:
-        raise AdapterRejected(
+        raise AdapterSpoilt(
             f"{WEIGHTS_FILE} has sha256 {sha256}, its provenance says {provenance.get('sha256')}"
         )
     shape = parse_config(_read_json(folder / ADAPTER_FOLDER / CONFIG_FILE), adaptable_linears(draft_module))
@@ -112,7 +113,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
     except (ValueError, RecursionError, OSError) as error:
-        raise AdapterRejected(f"{path.name} is not readable as JSON: {error}") from error
+        raise AdapterSpoilt(f"{path.name} is not readable as JSON: {error}") from error
     if not isinstance(content, dict):
         raise AdapterRejected(f"{path.name} holds a JSON {type(content).__name__}, not an object")
     return content

@@ -4,6 +4,7 @@
     ├── SourceError            a model can't be found, read or converted
     ├── IncompatiblePair       target and draft can't serve together
     ├── AdapterRejected        an adapter folder isn't what it has to be
+    │   └── AdapterSpoilt          this copy isn't what was recorded; another may be
     └── RegistryError          the registry refused
         └── RegistryUnavailable    the registry doesn't answer
 
@@ -31,6 +32,13 @@ class AdapterRejected(ModelsError):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class AdapterSpoilt(AdapterRejected):
+    """A copy is not what was recorded: it may have been spoilt on its way, and a fresh one may be whole.
+
+    Its sha256 differs, or it is not JSON where JSON is due, since no sha256 of such files is recorded.
+    """
 
 
 class RegistryError(ModelsError):

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save_file
 from torch import Tensor
 
-from redraft_models.errors import AdapterRejected
+from redraft_models.errors import AdapterRejected, AdapterSpoilt
 
 HEAD_FILE = "head.safetensors"
 HEAD_TENSOR = "head_ids"
@@ -103,7 +103,7 @@ def read_head(path: Path, sha256: object, vocab_size: int) -> Tensor | None:
     """The ids in a head file, int32 [S], or None where there is no file and no hash names one.
 
     Raises AdapterRejected, in one sentence, unless file and hash belong together and the file holds nothing
-    but ascending ids below `vocab_size`.
+    but ascending ids below `vocab_size`; AdapterSpoilt where the file's hash is not the recorded one.
     """
     if not path.is_file():
         if sha256 is not None:
@@ -115,7 +115,7 @@ def read_head(path: Path, sha256: object, vocab_size: int) -> Tensor | None:
     content = path.read_bytes()
     found = hashlib.sha256(content).hexdigest()
     if found != sha256:
-        raise AdapterRejected(f"{path.name} has sha256 {found}, the one recorded is {sha256}")
+        raise AdapterSpoilt(f"{path.name} has sha256 {found}, the one recorded is {sha256}")
     ids = _parse(content, path.name)
     problem = _problem(ids, vocab_size)
     if problem is not None:

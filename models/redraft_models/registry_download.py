@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from redraft_models.errors import AdapterRejected
+from redraft_models.errors import AdapterRejected, AdapterSpoilt
 from redraft_models.registry_names import model_name
 from redraft_models.registry_transfer import fetch
 from redraft_models.registry_versions import VersionInfo, Versions
@@ -56,7 +56,8 @@ class Downloads(Versions):
 
         The folder appears only when everything has arrived, and replaces an earlier one of the same version.
         Raises AdapterRejected if the source is not one of MLflow's own kinds, if a file would leave the
-        folder, if there are too many files or bytes, or if the weights differ from the version's sha256 tag.
+        folder, if there are too many files or bytes; AdapterSpoilt if weights or head differ from the
+        version's sha256 tags.
         """
         info = self.version(domain, version)
         with self._translated(f"download version {version} of {model_name(domain)}"):
@@ -203,7 +204,7 @@ def _check_files(folder: Path, info: VersionInfo) -> None:
         if not path.is_file():
             raise AdapterRejected(f"The {what} are missing, the version's tag says sha256 {expected}.")
         if (found := _sha256(path)) != expected:
-            raise AdapterRejected(f"The {what} have the sha256 {found}, the version's tag says {expected}.")
+            raise AdapterSpoilt(f"The {what} have the sha256 {found}, the version's tag says {expected}.")
 
 
 def _sha256(path: Path) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import http.server
+import math
 import re
 import socket
 import threading
@@ -42,6 +43,8 @@ class Proxy:
         """Announce the whole answer, send half of it and close."""
         self.spoil: str | None = None
         """Turn over bits in the answers to requests that this pattern matches."""
+        self.spoil_most = math.inf
+        """Spoil so many answers, and pass on those that follow."""
         self.hold: str | None = None
         """Neither pass on nor answer requests that this pattern ("METHOD path") matches, and drop them at
         `release`.
@@ -119,7 +122,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer(proxy.status, [("Content-Type", "text/plain")], b"out of order")
             return
         status, headers, answer = self._ask(proxy.backend_port, body)
-        if proxy.spoil and re.search(proxy.spoil, name):
+        if proxy.spoil and proxy.spoil_most > 0 and re.search(proxy.spoil, name):
+            proxy.spoil_most -= 1
             middle = len(answer) // 2
             answer = answer[:middle] + bytes(byte ^ 0xFF for byte in answer[middle:])
         self._answer(status, headers, answer, half=proxy.cut)

@@ -1,19 +1,22 @@
 """Versions into the engine: fetched, checked, swapped in and read back, on any arm of a domain.
 
 A version serves only if it is READY, its files pass every check of `read_adapter`, and the engine reads the
-new weights back.
+new weights back. A copy that was spoilt on its way says nothing about its version: it is thrown away, and the
+next pass fetches another.
 """
 
 from __future__ import annotations
 
 import logging
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from redraft_models.adapter import Adapter, read_adapter
 from redraft_models.apart import apart
+from redraft_models.errors import AdapterSpoilt, RegistryError
 from redraft_models.registry import Registry, VersionInfo
 
 from redraft_serving.engine.interface import CHAMPION, Arm, Engine
@@ -21,6 +24,8 @@ from redraft_serving.swap.served import BASE, SWAPPED, Served
 
 logger = logging.getLogger(__name__)
 
+MOST_COPIES = 3
+"""Spoilt copies of a version, one a pass, after which its own files count as spoilt."""
 _SWAP_TIMEOUT_SECONDS = 120.0
 ReadFiles = Callable[[Path, int], Adapter]
 """The checked adapter in a folder that claims to hold this version. Raises AdapterRejected."""
@@ -37,10 +42,14 @@ class Arms:
         self._read = read
         self._work_dir = work_dir
         self.served = served
+        self._spoilt: Counter[tuple[str, int]] = Counter()
+        """(domain that is served, version) -> spoilt copies in a row."""
 
     def take(self, domain: str, arm: Arm, info: VersionInfo) -> None:
-        """Serve a version, maybe another domain's. Raises AdapterRejected for one that is not whole."""
-        self._swap(domain, arm, self._fetch(info), info.version)
+        """Serve a version, maybe another domain's. Raises AdapterRejected for one that is not whole, and
+        RegistryError for a spoilt copy that may be followed by a whole one.
+        """
+        self._swap(domain, arm, self._whole(domain, info), info.version)
 
     def take_base(self, domain: str, arm: Arm) -> None:
         """Serve the base draft."""
@@ -52,6 +61,21 @@ class Arms:
             self._engine.retire(domain, arm)
             self.served.remove(domain, arm)
             logger.info("domain %s has no %s any more", domain, arm)
+
+    def _whole(self, domain: str, info: VersionInfo) -> Adapter:
+        about = domain, info.version
+        try:
+            adapter = self._fetch(info)
+        except AdapterSpoilt as error:
+            self._spoilt[about] += 1
+            copies = self._spoilt[about]
+            if copies >= MOST_COPIES:
+                raise
+            raise RegistryError(
+                f"version {info.version} arrived spoilt, {copies} of {MOST_COPIES} copies: {error}"
+            ) from error
+        del self._spoilt[about]
+        return adapter
 
     def _fetch(self, info: VersionInfo) -> Adapter:
         self._work_dir.mkdir(parents=True, exist_ok=True)

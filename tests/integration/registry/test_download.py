@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from redraft_models.errors import AdapterRejected, RegistryError
+from redraft_models.errors import AdapterRejected, AdapterSpoilt, RegistryError
 from redraft_models.registry import Registry
 
 Candidate = Callable[..., int]
@@ -124,7 +124,7 @@ def test_weights_that_differ_from_the_tag_are_rejected(
     registry: Registry, domain: str, candidate: Candidate, tmp_path: Path
 ) -> None:
     number = candidate(sha256="0" * 64)
-    with pytest.raises(AdapterRejected, match="sha256"):
+    with pytest.raises(AdapterSpoilt, match="sha256"):
         registry.download(domain, number, tmp_path / "cache")
 
 
@@ -138,7 +138,7 @@ def test_a_head_that_differs_from_the_tag_or_is_gone_is_rejected(
     (tmp_path / "adapter").mkdir()
     (tmp_path / "adapter" / "head.safetensors").write_bytes(b"ids")
     registry.log_artifacts(registry.version(domain, number).run_id, tmp_path / "adapter", "version/adapter")
-    with pytest.raises(AdapterRejected, match="ids of the head have the sha256"):
+    with pytest.raises(AdapterSpoilt, match="ids of the head have the sha256"):
         registry.download(domain, number, tmp_path / "cache")
 
 
