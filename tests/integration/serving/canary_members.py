@@ -28,6 +28,8 @@ from redraft_serving.swap import SwapWatcher
 
 QUEUE = QueueSettings(socket_timeout_seconds=0.5)
 WAIT_SECONDS = 60.0
+BAD, RUIN = 0.15, 1.0
+"""Spreads of random adapters: one that is accepted less than the base draft, and one that hardly is."""
 # Times on a busy test machine say little: what decides here is acceptance.
 QUICK = CanarySettings(
     share=0.4,
@@ -179,3 +181,8 @@ def register(
 def tag(registry: Registry, version: int, name: str, domain: str = "default") -> str | None:
     info: VersionInfo = registry.version(domain, version)
     return info.tags.get(name)
+
+
+def arms(member: Member, domain: str = "default") -> set[Any]:
+    """Arms of the domain that the engine has a draft for."""
+    return {draft.arm for draft in member.engine.statistics().drafts if draft.domain == domain}

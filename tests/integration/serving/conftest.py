@@ -15,13 +15,16 @@ import openai
 import pytest
 import uvicorn
 from fastapi import FastAPI
-from redraft_models.loading import load_pair
+from redraft_models.loading import ModelPair, load_pair
+from redraft_models.registry import Registry
 from redraft_models.settings import ModelSettings
 from redraft_models.toy import write_toy_pair
 from redraft_queue.settings import QueueSettings
 from redraft_serving.assembly import WorkerConfig, assemble
 from redraft_serving.engine.local import LocalEngine
 from redraft_serving.settings import ServingSettings
+
+from .canary_members import Member, make_member, register
 
 
 @dataclass
@@ -114,3 +117,39 @@ def _serve(app: FastAPI, servers: list[tuple[uvicorn.Server, threading.Thread]])
     thread.start()
     servers.append((server, thread))
     return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.fixture(scope="module")
+def pair(pairs: Callable[..., tuple[Path, Path]], tmp_path_factory: pytest.TempPathFactory) -> ModelPair:
+    """A random toy pair, loaded once per module for workers that share it."""
+    target, draft = pairs("random")
+    settings = ModelSettings(target=str(target), draft=str(draft), device="cpu", max_model_len=256)
+    return load_pair(settings, tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture
+def registry(tracking_uri: str) -> Registry:
+    """The registry of an empty MLflow."""
+    return Registry(tracking_uri)
+
+
+@pytest.fixture
+def member(
+    pair: ModelPair, registry: Registry, redis_url: str, tmp_path: Path
+) -> Iterator[Callable[..., Member]]:
+    """`member(settings=, domains=, ...)`: a serving worker without HTTP; all are stopped at the end."""
+    with ExitStack() as cleanup:
+        yield lambda **more: make_member(
+            pair,
+            more.pop("registry", registry),
+            more.pop("redis_url", redis_url),
+            tmp_path,
+            cleanup,
+            **more,
+        )
+
+
+@pytest.fixture
+def version(pair: ModelPair, registry: Registry, tmp_path: Path) -> Callable[..., int]:
+    """`version(spread, ...)`: register a version whose adapter is random, so far from the base draft."""
+    return lambda spread, **more: register(registry, pair, tmp_path, spread, **more)
