@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
 
 import pytest
 from redraft_ops.demo.client import Client
 from redraft_ops.demo.prompts import word_prompts
-from redraft_ops.demo.setup import free_port
 from redraft_ops.demo.swap import served_version
 from redraft_ops.demo.traffic import run_all
 from redraft_ops.glance.rows import KEYS
 
+from .deployed import MODEL, WORDS, call, client_of
+
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
-WORDS = [f"{letter}{number}" for letter in "abcdefgh" for number in range(8)]
 TRAIN_KEYS = {
     "decision",
     "reason",
@@ -37,16 +35,9 @@ TRAIN_KEYS = {
 
 
 @pytest.fixture
-def environment(
-    clean_environment: dict[str, str], toy_pair: Callable[[str], tuple[Path, Path]]
-) -> dict[str, str]:
-    target, draft = toy_pair("learn")
+def environment(deployment_environment: dict[str, str]) -> dict[str, str]:
     return {
-        **clean_environment,
-        "REDRAFT_MODELS__TARGET": str(target),
-        "REDRAFT_MODELS__DRAFT": str(draft),
-        "REDRAFT_SERVING__PORT": str(free_port()),
-        "REDRAFT_SERVING__POLL_SECONDS": "0.5",
+        **deployment_environment,
         "REDRAFT_TRAINER__MAX_STEPS": "30",
         # Other tests run beside this one: the idle class would wait for their end.
         "REDRAFT_TRAINER__PRIORITY": "low",
@@ -64,12 +55,10 @@ def environment(
 @pytest.fixture
 def client(environment: dict[str, str], tmp_path: Path) -> Iterator[Client]:
     """A serving worker on the toy pair, by `redraft serve`."""
-    command = [sys.executable, "-m", "redraft_ops", "serve", "--served-model-name", "toy"]
+    command = [sys.executable, "-m", "redraft_ops", "serve", "--served-model-name", MODEL]
     with (tmp_path / "serve.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log)
-        client = Client(
-            f"http://127.0.0.1:{environment['REDRAFT_SERVING__PORT']}", "toy", "default", chat=False
-        )
+        client = client_of(environment)
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and process.poll() is None:
             try:
@@ -80,13 +69,6 @@ def client(environment: dict[str, str], tmp_path: Path) -> Iterator[Client]:
         yield client
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0, (tmp_path / "serve.log").read_text()
-
-
-def call(environment: dict[str, str], folder: Path, *arguments: str) -> Any:
-    command = [sys.executable, "-m", "redraft_ops", *arguments, "--json"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @contextmanager

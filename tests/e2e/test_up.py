@@ -19,10 +19,11 @@ from redraft_ops.demo.prompts import word_prompts
 from redraft_ops.demo.setup import free_port
 from redraft_ops.demo.traffic import run_all
 
+from .deployed import MODEL, WORDS, call, client_of
+
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 PATIENCE_SECONDS = 300.0
 """Not a limit on speed: a machine that runs other tests as well needs long to import."""
-WORDS = [f"{letter}{number}" for letter in "abcdefgh" for number in range(8)]
 PARTS = ("serve", "worker", "beat", "mlflow", "valkey")
 
 
@@ -63,8 +64,7 @@ class Deployment:
         return psutil.Process(self.process.pid).children(recursive=True)
 
     def client(self) -> Client:
-        url = f"http://127.0.0.1:{self.environment['REDRAFT_SERVING__PORT']}"
-        return Client(url, "toy", "default", chat=False)
+        return client_of(self.environment)
 
 
 class Traffic:
@@ -93,17 +93,10 @@ class Traffic:
 
 
 @pytest.fixture
-def environment(
-    clean_environment: dict[str, str], toy_pair: Callable[[str], tuple[Path, Path]]
-) -> dict[str, str]:
-    target, draft = toy_pair("learn")
+def environment(deployment_environment: dict[str, str]) -> dict[str, str]:
     return {
-        **clean_environment,
-        "REDRAFT_MODELS__TARGET": str(target),
-        "REDRAFT_MODELS__DRAFT": str(draft),
-        "REDRAFT_SERVING__PORT": str(free_port()),
-        "REDRAFT_SERVING__SERVED_MODEL_NAME": "toy",
-        "REDRAFT_SERVING__POLL_SECONDS": "0.5",
+        **deployment_environment,
+        "REDRAFT_SERVING__SERVED_MODEL_NAME": MODEL,
         "REDRAFT_UP__MLFLOW_PORT": str(free_port()),
     }
 
@@ -133,12 +126,7 @@ def await_gone(family: list[psutil.Process]) -> None:
 
 
 def stream_length(environment: dict[str, str], folder: Path) -> int:
-    import json
-
-    command = [sys.executable, "-m", "redraft_ops", "status", "--json"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
-    (row,) = json.loads(done.stdout)
+    (row,) = call(environment, folder, "status")
     return int(row["stream_length"])
 
 
