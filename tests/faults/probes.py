@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,16 @@ def served(url: str, domain: str = "default") -> Any:
     return next((draft["version"] for draft in drafts if draft["domain"] == domain), None)
 
 
+def waited(condition: Callable[[], bool], seconds: float, pause: float = 0.05) -> float:
+    """Seconds until a condition held; infinite where it did not within `seconds`."""
+    began = time.monotonic()
+    while not condition():
+        if time.monotonic() - began >= seconds:
+            return math.inf
+        time.sleep(pause)
+    return time.monotonic() - began
+
+
 def until(
     condition: Callable[[], bool],
     seconds: float,
@@ -39,7 +50,7 @@ def until(
     process: Process | None = None,
     pause: float = 0.05,
 ) -> float:
-    """Wait for a condition; returns the seconds that it took. Fails after `seconds`."""
+    """Wait for what a test needs to go on; returns the seconds that it took. Fails after `seconds`."""
     began = time.monotonic()
     while not condition():
         assert time.monotonic() - began < seconds, f"{problem} after {seconds:g} s"

@@ -15,10 +15,10 @@ from redraft_queue.celery_app import build_app, request_round, round_status
 from redraft_queue.settings import QueueSettings
 
 from .adapters import Adapters
-from .checks import another_version, nobody_noticed, nothing_lost, ranges, trained_once
+from .checks import WHOLE_ROUND_SECONDS, amiss, another_version, ranges
 from .conftest import Site
 from .deployment import Process
-from .probes import until
+from .probes import until, waited
 from .rounds import WAIT_SECONDS, a_child, children, running
 from .traffic import Traffic
 
@@ -37,19 +37,11 @@ HELD = {
 """Phases by the call to MLflow that follows them: the worker waits in it, and dies."""
 
 
-def went_on(site: Site, traffic: Traffic) -> None:
-    """Another round brings a version; nobody noticed, nothing is lost, trained twice or left pending."""
-    site.saw("next version", another_version(site.deployment))
-    all_is_well(site, traffic)
-
-
-def all_is_well(site: Site, traffic: Traffic) -> None:
-    """Nobody noticed, nothing is lost, trained twice or left pending."""
-    traffic.stop()
-    nobody_noticed(traffic)
-    nothing_lost(site.deployment, traffic)
-    trained_once(site.deployment)
-    until(lambda: site.deployment.registry().pending("default") == [], END_SECONDS, "a version is pending")
+def left_pending(site: Site) -> list[int]:
+    """Versions that no round settles in time."""
+    registry = site.deployment.registry()
+    waited(lambda: registry.pending("default") == [], END_SECONDS)
+    return [info.version for info in registry.pending("default")]
 
 
 def folder(site: Site, round_id: str) -> Path:
@@ -71,10 +63,11 @@ def test_worker_killed(phase: str, site: Site, traffic: Traffic, adapters: Adapt
     hit = at_call if phase in HELD else at_child
     with hit(site, phase) as round_id:
         runs_in(site, round_id).kill()
-    until(
-        lambda: not children(folder(site, round_id)), CHILD_GONE_SECONDS, "the training outlives its worker"
-    )
-    went_on(site, traffic)
+    gone = waited(lambda: not children(folder(site, round_id)), CHILD_GONE_SECONDS)
+    assert gone < CHILD_GONE_SECONDS, "the training outlives its worker"
+    assert site.saw("next version", another_version(site.deployment)) < WHOLE_ROUND_SECONDS
+    assert amiss(site.deployment, traffic) == []
+    assert left_pending(site) == []
 
 
 def a_bad_champion(site: Site, adapters: Adapters, seed: int) -> None:
@@ -112,16 +105,20 @@ def test_training_child_killed(site: Site, traffic: Traffic) -> None:
     """SIGKILL to the training process, as by the system when memory ends."""
     round_id, child = a_child(site.deployment)
     os.kill(child, signal.SIGKILL)
-    failed(site, round_id)
-    went_on(site, traffic)
+    assert odd_for_a_failure(site, round_id) == []
+    assert site.saw("next version", another_version(site.deployment)) < WHOLE_ROUND_SECONDS
+    assert amiss(site.deployment, traffic) == []
+    assert left_pending(site) == []
 
 
 def test_training_child_out_of_memory(site: Site, traffic: Traffic) -> None:
     """From now on it gets no memory."""
     round_id, child = a_child(site.deployment)
     resource.prlimit(child, resource.RLIMIT_AS, (1 << 20, 1 << 20))
-    failed(site, round_id)
-    went_on(site, traffic)
+    assert odd_for_a_failure(site, round_id) == []
+    assert site.saw("next version", another_version(site.deployment)) < WHOLE_ROUND_SECONDS
+    assert amiss(site.deployment, traffic) == []
+    assert left_pending(site) == []
 
 
 def test_training_child_runs_into_its_time_limit(site: Site, traffic: Traffic) -> None:
@@ -132,23 +129,27 @@ def test_training_child_runs_into_its_time_limit(site: Site, traffic: Traffic) -
     impatient = site.deployment.worker("worker-impatient", **limit)
     round_id, child = a_child(site.deployment)
     os.kill(child, signal.SIGSTOP)
-    failed(site, round_id)
+    assert odd_for_a_failure(site, round_id) == []
     assert not children(folder(site, round_id))
     impatient.stop()
     site.heal()
-    went_on(site, traffic)
+    assert site.saw("next version", another_version(site.deployment)) < WHOLE_ROUND_SECONDS
+    assert amiss(site.deployment, traffic) == []
+    assert left_pending(site) == []
 
 
-def failed(site: Site, round_id: str) -> None:
-    """The round is a failure with a reason in words; no version came of it."""
+def odd_for_a_failure(site: Site, round_id: str) -> list[str]:
+    """What is otherwise than with a round that failed, said why in words, and left no version."""
     app = build_app(site.deployment.valkey.url, QueueSettings())
     until(lambda: round_status(app, round_id).finished, END_SECONDS, "the round does not end")
     status = round_status(app, round_id)
     app.close()
-    assert status.state == "FAILURE", status
-    assert status.details["error"]
-    assert "Traceback" not in status.details["error"]
-    assert round_id not in {info.tags.get("round_id") for info in ranges(site.deployment)}
+    odd = [] if status.state == "FAILURE" else [f"the round ended as {status.state}"]
+    error = status.details.get("error", "")
+    if not error or "Traceback" in error:
+        odd.append(f"the round's error is {error!r}")
+    made = [info.version for info in ranges(site.deployment) if info.tags.get("round_id") == round_id]
+    return odd + [f"version {version} came of it" for version in made]
 
 
 def test_two_beats(site: Site, traffic: Traffic) -> None:
@@ -156,16 +157,17 @@ def test_two_beats(site: Site, traffic: Traffic) -> None:
     second = site.deployment.beat("beat-second")
     site.deployment.heard(second)
     moment, before = time.monotonic(), asked(site, site.clock, second)
-    site.saw("next version", another_version(site.deployment))
+    assert site.saw("next version", another_version(site.deployment)) < WHOLE_ROUND_SECONDS
     passed = time.monotonic() - moment
     # One more at either end of the time that was looked at, whatever its length.
     assert asked(site, site.clock, second) - before <= passed / 5 + 2
     site.clock.kill()
     left = asked(site, second)
-    until(lambda: asked(site, second) > left, END_SECONDS, "the second beat does not go on")
+    assert waited(lambda: asked(site, second) > left, END_SECONDS) < END_SECONDS, "the second beat is idle"
     second.stop()
     site.heal()
-    all_is_well(site, traffic)
+    assert amiss(site.deployment, traffic) == []
+    assert left_pending(site) == []
 
 
 def asked(site: Site, *clocks: Process) -> int:
@@ -183,11 +185,12 @@ def test_message_delivered_twice(site: Site, traffic: Traffic) -> None:
     late = [site.deployment.run(f"late-{n}", script=LATE_WORKER, **short) for n in range(2)]
     again = "was delivered again while it runs; skipped"
     until(lambda: any(again in w.log.read_text() for w in late), WAIT_SECONDS, "no second delivery")
-    site.saw("next version", another_version(site.deployment))
+    assert site.saw("next version", another_version(site.deployment)) < WHOLE_ROUND_SECONDS
     for worker in late:
         worker.stop()
     site.heal()
-    all_is_well(site, traffic)
+    assert amiss(site.deployment, traffic) == []
+    assert left_pending(site) == []
 
 
 def test_asked_twice_with_one_id(site: Site, traffic: Traffic) -> None:
@@ -198,4 +201,5 @@ def test_asked_twice_with_one_id(site: Site, traffic: Traffic) -> None:
     until(lambda: round_status(app, round_id).finished, WAIT_SECONDS, "the round does not end")
     assert round_status(app, round_id).state == "SUCCESS"
     app.close()
-    all_is_well(site, traffic)
+    assert amiss(site.deployment, traffic) == []
+    assert left_pending(site) == []
