@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from redraft_models.errors import AdapterRejected
-from redraft_models.registry import VersionInfo
+from redraft_models.errors import AdapterRejected, AdapterSpoilt
+from redraft_models.registry import Registry, VersionInfo
 
 from redraft_trainer import evidence
 from redraft_trainer.context import TrainContext
@@ -15,6 +15,9 @@ from redraft_trainer.identity import Identity
 from redraft_trainer.launch import SPEC_FILE, threads
 from redraft_trainer.plan import Plan
 from redraft_trainer.sharing import collect_others
+
+MOST_COPIES = 3
+"""Spoilt copies of the champion after which its own files count as spoilt."""
 
 
 def write_spec(
@@ -31,20 +34,26 @@ def write_spec(
         "trainer": context.trainer.model_dump(),
         "cache_dir": str(context.cache_dir),
         "threads": threads(context.trainer),
-        "champion": _fetch(context, folder, champion) if champion is not None else None,
+        "champion": fetch_champion(context.registry, folder, champion) if champion is not None else None,
         "other_domains": collect_others(context.client, plan, folder, context.trainer, identity),
         "provenance": evidence.provenance(context, round_id, plan, identity, champion),
     }
     (folder / SPEC_FILE).write_text(json.dumps(spec, indent=2))
 
 
-def _fetch(context: TrainContext, folder: Path, champion: VersionInfo) -> dict[str, Any]:
+def fetch_champion(registry: Registry, folder: Path, champion: VersionInfo) -> dict[str, Any]:
     """Where the champion's files are, or what is wrong with them: serving refuses them just so, and a
-    round that fails over them would fail for ever.
+    round that fails over them would fail for ever. A copy that was spoilt on its way is followed by another
+    one, at most MOST_COPIES in all. Raises RegistryError.
     """
-    found, problem = None, None
-    try:
-        found = str(context.registry.download(champion.domain, champion.version, folder / "champion"))
-    except AdapterRejected as error:
-        problem = str(error)
-    return {"version": champion.version, "folder": found, "problem": problem}
+    copies, problem = 0, None
+    while copies < MOST_COPIES:
+        copies += 1
+        try:
+            found = registry.download(champion.domain, champion.version, folder / "champion")
+            return {"version": champion.version, "folder": str(found), "problem": None}
+        except AdapterRejected as error:
+            problem = str(error)
+            if not isinstance(error, AdapterSpoilt):
+                break
+    return {"version": champion.version, "folder": None, "problem": problem}

@@ -20,47 +20,22 @@ from redraft_serving.swap import arms
 from redraft_serving.swap.arms import MOST_COPIES
 
 from ...faults.adapters import ROTTEN, Adapters
-from ...faults.proxy import Proxy
-from ...faults.servers import Mlflow
+from ...faults.spoiling import WEIGHTS, Place
 from .canary_members import QUICK, Member, make_member, tag, wait_for
 
 pytestmark = pytest.mark.integration
 
-PATIENT = 60.0
-"""Read limit: nothing here is about a slow server."""
-WEIGHTS, HASHES, CONFIG = "adapter_model.safetensors", "provenance.json", "adapter_config.json"
+HASHES, CONFIG = "provenance.json", "adapter_config.json"
 UNWATCHED = QUICK.model_copy(update={"watch_share": 0})
 """A watch would fetch the version before, too."""
 CANDIDATE = {"validation_status": "pending", "decision": "promoted", "decision_reason": "The gate says so."}
-
-
-class Place:
-    """MLflow, reached by workers through the proxy and by the test itself directly."""
-
-    def __init__(self, folder: Path) -> None:
-        self.mlflow = Mlflow(folder, "mlflow")
-        self.mlflow.start()
-        self.proxy = Proxy(self.mlflow.port)
-        self.registry = Registry(f"http://127.0.0.1:{self.mlflow.port}", timeout_seconds=PATIENT)
-        self.workers = Registry(f"http://127.0.0.1:{self.proxy.port}", timeout_seconds=PATIENT)
-
-    def spoil(self, name: str, most: float) -> None:
-        """Spoil so many copies of the files of this name, from now on."""
-        self.proxy.heal()
-        self.proxy.seen.clear()
-        self.proxy.spoil, self.proxy.spoil_most = name, most
-
-    def copies(self, name: str = WEIGHTS) -> int:
-        """How many copies of files of this name were asked for since."""
-        return sum(name in request for request in self.proxy.seen)
 
 
 @pytest.fixture(scope="module")
 def one_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     place = Place(tmp_path_factory.mktemp("spoilt"))
     yield place
-    place.proxy.close()
-    place.mlflow.stop()
+    place.close()
 
 
 @pytest.fixture
