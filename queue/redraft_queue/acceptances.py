@@ -30,16 +30,10 @@ def merged(signs: Iterable[SignOfLife]) -> dict[str, Acceptance]:
     return {domain: _mean(found) for domain, found in parts.items()}
 
 
-def on_trial(signs: Iterable[SignOfLife]) -> dict[str, int]:
-    """Domain -> version that some serving worker has on trial, the newest where they differ: one of them has
-    not noticed yet. 0 where the version can't be told.
-    """
-    found: dict[str, int] = {}
-    for sign in signs:
-        if sign.role == SERVING:
-            for domain, version in _mapping(sign.details, "challengers").items():
-                found[domain] = max(found.get(domain, 0), version if isinstance(version, int) else 0)
-    return found
+def on_trial(signs: Iterable[SignOfLife]) -> set[str]:
+    """Domains of which some serving worker has a challenger on trial."""
+    serving = (sign for sign in signs if sign.role == SERVING)
+    return {domain for sign in serving for domain in _mapping(sign.details, "challengers")}
 
 
 def _mapping(details: Any, name: str) -> Mapping[str, Any]:

@@ -28,7 +28,6 @@ from redraft_queue.rounds import request_round
 from redraft_queue.schedule import record_asked, record_sent, reset_wait, restamp, server_ms, state_of
 from redraft_queue.settings import QueueSettings
 from redraft_queue.stream import SampleStream
-from redraft_queue.trials import TrialStore
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +55,6 @@ class RoundClock:
         self._domains = frozenset(domains)
         self._unscheduled = frozenset(unscheduled)
         self._stream = SampleStream(client, settings)
-        self._trials = TrialStore(client)
         self._trimmed = float("-inf")
         self._reachable = True
 
@@ -86,13 +84,13 @@ class RoundClock:
         soonest = float("inf")
         self._trim(names)  # first: it is what makes room where Redis is full
         for domain, state, tokens, running in self._states(names):
-            sight = Sight(now_ms, tokens, running, trials.get(domain), live.get(domain))
+            sight = Sight(now_ms, tokens, running, domain in trials, live.get(domain))
             due_ms = self._act(domain, state, sight)
             # A round that runs is waited for at the usual pace, not until its clock strikes.
             soonest = soonest if running else min(soonest, (due_ms - now_ms) / 1000)
         return soonest
 
-    def _signs(self) -> tuple[dict[str, Acceptance], dict[str, int]]:
+    def _signs(self) -> tuple[dict[str, Acceptance], set[str]]:
         early = self._settings.drop_trigger is not None or self._settings.new_tokens_trigger is not None
         signs = heartbeats(self._client) if early else []
         return merged(signs), on_trial(signs)
@@ -121,8 +119,6 @@ class RoundClock:
         if verdict.fallen and state.rounds_without_gain:
             logger.info("live acceptance of domain %s has fallen: its wait is short again", domain)
             reset_wait(self._client, domain)
-        if verdict.calm and sight.trial:
-            self._trials.seen_calm(domain, sight.trial)
         if verdict.trigger is None:
             return verdict.due_ms
         next_ms = clock.next_after(sight.now_ms)
@@ -136,8 +132,7 @@ class RoundClock:
         # A claim that nobody confirmed keeps its round: if its message did arrive, the second finds it done.
         round_id = str(uuid.uuid4()) if state.sent or not state.round_id else state.round_id
         client, trigger = self._client, verdict.trigger
-        tokens, fall = sight.tokens, verdict.fall
-        if not record_asked(client, domain, state, sight.now_ms, trigger, round_id, tokens, fall):
+        if not record_asked(client, domain, state, sight.now_ms, trigger, round_id, sight.tokens):
             return
         request_round(
             self._app,

@@ -2,8 +2,7 @@
 
 The clock asks when the wait since the last asked round is over. Each round in a row that ended without a
 sure gain doubles that wait. New tokens and falling acceptance come before the clock; a fall also ends the
-doubling, and the trial of a challenger, if it came while that was tried. All times are
-milliseconds of the Redis server's clock.
+doubling. All times are milliseconds of the Redis server's clock.
 """
 
 from __future__ import annotations
@@ -39,18 +38,6 @@ class Acceptance:
 
 
 @dataclass(frozen=True, slots=True)
-class Fall:
-    """A fall of live acceptance while a version was being tried: the round it asks for ends the trial."""
-
-    trial: int
-    """The version tried."""
-    before: float
-    """The long moving average when the round was asked for."""
-    now: float
-    """The short one."""
-
-
-@dataclass(frozen=True, slots=True)
 class ScheduleState:
     """What the schedule's hash says about a domain; None and zero where nothing is known."""
 
@@ -61,10 +48,6 @@ class ScheduleState:
     """The message of the asked round has reached the broker."""
     asked_tokens: int | None = None
     """The domain's token counter when the round was asked for."""
-    fall: Fall | None = None
-    """Where a fall during a trial asked for the round."""
-    calm_trial: int = 0
-    """The version that was last seen on trial while acceptance was not below its long average."""
     ended_ms: int | None = None
     end: str = ""
     """Decision of the last round that ended, skipped and failed ones included."""
@@ -90,8 +73,8 @@ class Sight:
     tokens: int = 0
     running: bool = False
     """A round holds the domain's lock."""
-    trial: int | None = None
-    """The version that is being tried on live traffic; 0: one that can't be told."""
+    trial: bool = False
+    """A challenger is being tried on live traffic."""
     acceptance: Acceptance | None = None
 
 
@@ -106,10 +89,6 @@ class Verdict:
     """The last stamp is missing or lies in the future: start to wait now."""
     fallen: bool = False
     """Live acceptance has fallen: the doubled wait is over."""
-    calm: bool = False
-    """Note that the version on trial was seen calm: from now on a fall ends its trial."""
-    fall: Fall | None = None
-    """With a trigger: the trial that the round ends, and by what."""
 
 
 def decide(state: ScheduleState, sight: Sight, clock: Clock, settings: QueueSettings) -> Verdict:
@@ -122,9 +101,7 @@ def decide(state: ScheduleState, sight: Sight, clock: Clock, settings: QueueSett
     if fallen:
         state = replace(state, rounds_without_gain=0)
     due_ms = next_due(state, asked_ms, clock, settings)
-    trigger = _trigger(state, sight, due_ms, fallen, settings)
-    calm = bool(sight.trial) and state.calm_trial != sight.trial and is_calm(sight.acceptance, settings)
-    return Verdict(due_ms, trigger, fallen=fallen, calm=calm, fall=_fall(state, sight, trigger))
+    return Verdict(due_ms, _trigger(state, sight, due_ms, fallen, settings), fallen=fallen)
 
 
 def next_due(state: ScheduleState, asked_ms: int, clock: Clock, settings: QueueSettings) -> int:
@@ -145,15 +122,6 @@ def has_fallen(acceptance: Acceptance | None, settings: QueueSettings) -> bool:
     return enough and acceptance.long - acceptance.short >= settings.drop_trigger
 
 
-def is_calm(acceptance: Acceptance | None, settings: QueueSettings) -> bool:
-    """Live acceptance is known and not below what it was at all. A fall that heals only by the long average's
-    coming down wavers about `drop_trigger` on its way; it must not count as over, and then as a new one.
-    """
-    if acceptance is None or settings.drop_trigger is None:
-        return False
-    return acceptance.tested >= settings.drop_min_tested and acceptance.short >= acceptance.long
-
-
 def new_tokens(state: ScheduleState, tokens: int) -> int:
     """Output tokens since the last round's plan; a counter that fell was begun anew."""
     return tokens - state.tokens_added if tokens >= state.tokens_added else tokens
@@ -169,14 +137,13 @@ def _trigger(
         return None
     if not _waiting(state, sight, due_ms) and _may_come_early(state, sight, waited_ms, settings):
         new = new_tokens(state, sight.tokens)
-        if fallen and new >= settings.min_new_tokens and (sight.trial is None or _was_calm(state, sight)):
+        if fallen and new >= settings.min_new_tokens:
             return DROP
         wanted = settings.new_tokens_trigger
         if (
             wanted is not None
             and new >= max(wanted, settings.min_new_tokens)
             and not state.rounds_without_gain
-            and sight.trial is None
         ):
             return TOKENS
     return CLOCK if sight.now_ms >= due_ms else None
@@ -194,17 +161,4 @@ def _may_come_early(state: ScheduleState, sight: Sight, waited_ms: int, settings
     """
     moved = sight.tokens != state.asked_tokens
     rested = waited_ms >= settings.schedule_min_seconds * 1000
-    return moved and rested and state.end != FAILED
-
-
-def _was_calm(state: ScheduleState, sight: Sight) -> bool:
-    """Whether a fall is news to the trial: a version that a fall gave rise to is tried amid that fall."""
-    return bool(sight.trial) and state.calm_trial == sight.trial
-
-
-def _fall(state: ScheduleState, sight: Sight, trigger: str | None) -> Fall | None:
-    if trigger is not None and not state.sent:
-        return state.fall  # the same round once more
-    if trigger != DROP or not sight.trial or sight.acceptance is None:
-        return None
-    return Fall(sight.trial, sight.acceptance.long, sight.acceptance.short)
+    return moved and rested and not sight.trial and state.end != FAILED

@@ -15,14 +15,14 @@ import redis
 from redraft_queue import keys
 from redraft_queue.clock import clock_of
 from redraft_queue.connection import translated
-from redraft_queue.due import CHALLENGER, CLOCK, FAILED, SKIPPED, Fall, ScheduleState, next_due
+from redraft_queue.due import CHALLENGER, CLOCK, FAILED, SKIPPED, ScheduleState, next_due
 from redraft_queue.settings import QueueSettings
 from redraft_queue.spoken import duration, headroom
 
 _ASK = """
 if (redis.call('HGET', KEYS[1], 'asked_ms') or '') ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[1], 'asked_ms', ARGV[2], 'trigger', ARGV[3], 'round_id', ARGV[4],
-  'asked_tokens', ARGV[5], 'sent', '0', 'fall_trial', ARGV[6], 'fall_before', ARGV[7], 'fall_now', ARGV[8])
+  'asked_tokens', ARGV[5], 'sent', '0')
 return 1
 """
 _RESTAMP = """
@@ -44,6 +44,13 @@ if ARGV[4] == 'gain' then
 elseif ARGV[4] == 'none' and not again then
   redis.call('HINCRBY', KEYS[1], 'rounds_without_gain', 1)
 end
+return 1
+"""
+# Whoever ends a trial may die before the registry knows and do it again; it must count once.
+_LOSE = """
+if redis.call('HGET', KEYS[1], 'lost_trial') == ARGV[1] then return 0 end
+redis.call('HSET', KEYS[1], 'lost_trial', ARGV[1])
+redis.call('HINCRBY', KEYS[1], 'rounds_without_gain', 1)
 return 1
 """
 _REASON_CHARACTERS = 500
@@ -100,8 +107,6 @@ def state_of(fields: Mapping[bytes, bytes]) -> ScheduleState:
         round_id=found.get("round_id", ""),
         sent=found.get("sent") != "0",
         asked_tokens=_whole(found, "asked_tokens"),
-        fall=_fall(found),
-        calm_trial=_whole(found, "calm_trial") or 0,
         ended_ms=_whole(found, "ended_ms"),
         end=found.get("end", ""),
         reason=found.get("reason", ""),
@@ -124,14 +129,12 @@ def record_asked(
     trigger: str,
     round_id: str,
     tokens: int,
-    fall: Fall | None = None,
 ) -> bool:
     """Claim a round that `state` made due; False where another beat was faster. Raises StreamUnavailable.
 
     The claim is open until `record_sent`; a beat that dies in between has it sent again by the next tick.
     """
-    ends = ("", "", "") if fall is None else (fall.trial, fall.before, fall.now)
-    arguments = [_stamp(state), now_ms, trigger, round_id, tokens, *ends]
+    arguments = [_stamp(state), now_ms, trigger, round_id, tokens]
     with translated(f"note the round asked for domain {domain}"):
         return bool(client.eval(_ASK, 1, keys.schedule(domain), *map(str, arguments)))
 
@@ -183,6 +186,15 @@ def record_finished(
         client.eval(_FINISH, 1, keys.schedule(domain), round_id, decision, reason, kind, *pairs)
 
 
+def record_lost_trial(client: redis.Redis, domain: str, version: int) -> None:
+    """A candidate that the gate approved did not stand its trial: its round brought no gain after all.
+
+    Safe to repeat. Raises StreamUnavailable.
+    """
+    with translated(f"note the lost trial of domain {domain}"):
+        client.eval(_LOSE, 1, keys.schedule(domain), str(version))
+
+
 def schedule_of(client: redis.Redis, domain: str, settings: QueueSettings) -> ScheduleView:
     """Where the domain's schedule stands; one round trip. Raises StreamUnavailable."""
     pipeline = client.pipeline(transaction=False)
@@ -226,12 +238,6 @@ def view(
 
 def _stamp(state: ScheduleState) -> str:
     return "" if state.asked_ms is None else str(state.asked_ms)
-
-
-def _fall(found: Mapping[str, str]) -> Fall | None:
-    trial = _whole(found, "fall_trial")
-    before, now = _number(found, "fall_before"), _number(found, "fall_now")
-    return None if trial is None or before is None or now is None else Fall(trial, before, now)
 
 
 def _whole(found: Mapping[str, str], name: str) -> int | None:

@@ -18,9 +18,8 @@ import redis
 
 from redraft_queue import keys
 from redraft_queue.connection import translated
-from redraft_queue.due import Fall
 from redraft_queue.lock import key_held
-from redraft_queue.schedule import state_of
+from redraft_queue.schedule import record_lost_trial
 
 logger = logging.getLogger(__name__)
 
@@ -41,13 +40,6 @@ return redis.call('EXPIRE', KEYS[1], ARGV[1])
 _RELEASE = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0
-"""
-# Whoever ends a trial may die before the registry knows and do it again; it must count once.
-_LOSE = """
-if redis.call('HGET', KEYS[1], 'lost_trial') == ARGV[1] then return 0 end
-redis.call('HSET', KEYS[1], 'lost_trial', ARGV[1])
-redis.call('HINCRBY', KEYS[1], 'rounds_without_gain', 1)
-return 1
 """
 
 Numbers = Mapping[str, float]
@@ -99,24 +91,8 @@ class TrialStore:
             pipeline.execute()
 
     def lost(self, domain: str, version: int) -> None:
-        """A candidate that the gate approved did not stand its trial: its round brought no gain after all.
-
-        Safe to repeat.
-        """
-        with translated(f"note the lost trial of domain {domain}"):
-            self._client.eval(_LOSE, 1, keys.schedule(domain), str(version))
-
-    def seen_calm(self, domain: str, version: int) -> None:
-        """A version is on trial while acceptance is not below its long average: a fall later on ends it."""
-        with translated(f"note the calm trial of domain {domain}"):
-            self._client.hset(keys.schedule(domain), "calm_trial", str(version))
-
-    def fall(self, domain: str, round_id: str) -> Fall | None:
-        """The fall during a trial that asked for this round; None where something else did."""
-        with translated(f"read what asked for the round of domain {domain}"):
-            fields = cast("dict[bytes, bytes]", self._client.hgetall(keys.schedule(domain)))
-        state = state_of(fields)
-        return state.fall if state.round_id == round_id else None
+        """A candidate did not stand its trial: its round brought no gain after all."""
+        record_lost_trial(self._client, domain, version)
 
     def window(self, domain: str, watch: str) -> int:
         """The number of a watch's present window, counted from 0."""

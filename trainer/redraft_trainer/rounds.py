@@ -40,7 +40,7 @@ from redraft_trainer.settling import settle
 from redraft_trainer.sharing import other_reports, others_metrics, others_tag
 from redraft_trainer.spec import write_spec
 from redraft_trainer.stages import Stages
-from redraft_trainer.trying import end_fallen, on_trial
+from redraft_trainer.trying import on_trial
 
 logger = logging.getLogger(__name__)
 
@@ -99,15 +99,14 @@ class _Round:
             return self._finish(done)
         sweep(self.folder, self.domain)
         plan = self._plan()
-        waits = on_trial(self.context, self.domain, self.round_id)
-        reason = waits or (None if force else self._too_few(plan))
+        reason = on_trial(self.context, self.domain) or (None if force else self._too_few(plan))
         if reason is not None:
             return self._skip(reason, plan)
         self.progress({"stage": "collect", "new_tokens": plan.new_tokens})
         with self.stages.timed("collect"):
             identity = identify(self.context.models, self.context.cache_dir)
             found = self._collect(plan, identity)
-        lacking = self._lacking(found) or end_fallen(self.context, self.domain, self.round_id)
+        lacking = self._lacking(found)
         if lacking is not None:
             return self._skip(lacking, plan)
         return self._train(plan, found, identity)

