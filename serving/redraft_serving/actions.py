@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from redraft_models.errors import RegistryError, RegistryUnavailable
 from redraft_models.registry import Registry, VersionInfo
-from redraft_models.registry_names import PENDING, REJECTED
+from redraft_models.registry_names import CANARY, PENDING, REJECTED, UNDECIDED
 from redraft_queue.errors import StreamUnavailable
 
 logger = logging.getLogger(__name__)
@@ -73,13 +73,16 @@ class Actions:
         self._moving = threading.Lock()
 
     def promote(self, domain: str, version: int) -> Moved:
-        """Make a version the champion, whatever its gate or its trial says. Raises ActionError."""
+        """Make a version the champion, whatever its gate or its trial says. Raises ActionError.
+
+        For the present champion it ends the trial of the version that is to follow it.
+        """
         with self._move() as registry:
             info = _usable(registry, domain, version)
             champion = registry.champion(domain)
             left = None if champion is None else champion.version
             if left == version:
-                raise ActionConflict(f"Version {version} is the champion of {domain} already.")
+                return self._stays(registry, domain, version)
             if info.validation_status == PENDING:
                 raise ActionConflict(
                     f"Version {version} of {domain} is still measured by its training round."
@@ -89,6 +92,18 @@ class Actions:
                 reason = after.tags.get("decision_reason", "it was overtaken")
                 raise ActionConflict(f"Version {version} of {domain} was not promoted: {reason}")
             return self._moved(domain, left, version)
+
+    def _stays(self, registry: Registry, domain: str, champion: int) -> Moved:
+        tried = registry.running_canary(domain)
+        if tried is None or tried.version == champion:
+            raise ActionConflict(f"Version {champion} is the champion of {domain} already.")
+        reason = f"An operator kept version {champion} before this one's trial had ended."
+        registry.reject(domain, tried.version, reason, {CANARY: UNDECIDED})
+        now = registry.champion(domain)
+        if now is not None and now.version == tried.version:
+            # A worker has promoted it at the same moment: the operator's word stands above that.
+            registry.promote(domain, champion)
+        return self._moved(domain, champion, champion)
 
     def rollback(self, domain: str, to: int | None = None, reason: str = "rolled back by hand") -> Moved:
         """Serve an earlier draft again: `to`, 0 for the base draft, None for the one before. Raises

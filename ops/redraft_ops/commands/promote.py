@@ -17,7 +17,7 @@ def promote(
 ) -> None:
     """Make a version the champion, whatever its gate or its canary says.
 
-    Workers follow within seconds.
+    The champion's own number ends the canary that runs beside it. Workers follow within seconds.
     """
     from redraft_serving.actions import Actions
 
@@ -30,6 +30,9 @@ def promote(
         moved = Actions(stack.registry(), stack.announce).promote(name, version)
     if json:
         emit_json({"domain": name, "from": moved.left, "to": moved.now})
+        return
+    if moved.left == moved.now:
+        typer.echo(f"domain {name}: version {moved.now} stays champion, the canary beside it has ended")
         return
     left = "base draft" if moved.left is None else f"version {moved.left}"
     typer.echo(f"domain {name}: {left} -> version {moved.now}")

@@ -67,6 +67,47 @@ def test_what_makes_no_sense_changes_nothing(
     assert (champion.version, told) == (pending, [])
 
 
+def test_a_word_for_the_present_champion_ends_the_trial_beside_it(
+    actions: Actions, registry: Registry, candidate_in: Candidate, domain: str
+) -> None:
+    champion = settled(registry, domain, candidate_in(domain))
+    tried = candidate_in(domain)
+    registry.settle(domain, tried, canary=True)
+    assert actions.promote(domain, champion) == Moved(domain, champion, champion)
+    assert registry.running_canary(domain) is None
+    found, present = registry.version(domain, tried), registry.champion(domain)
+    assert (found.validation_status, found.tags["canary"]) == ("rejected", "undecided")
+    assert "An operator kept version" in found.tags["decision_reason"]
+    assert present is not None
+    assert present.version == champion
+    with pytest.raises(ActionConflict, match="is the champion"):
+        actions.promote(domain, champion)
+
+
+def test_an_operator_s_word_stands_above_a_promotion_at_the_same_moment(
+    actions: Actions,
+    registry: Registry,
+    candidate_in: Candidate,
+    domain: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    champion = settled(registry, domain, candidate_in(domain))
+    tried = candidate_in(domain)
+    registry.settle(domain, tried, canary=True)
+    reject = registry.reject
+
+    def overtaken(*given: Any) -> None:
+        registry.promote(domain, tried, canary=True)  # what a serving worker does when it decides
+        reject(*given)
+
+    monkeypatch.setattr(registry, "reject", overtaken)
+    actions.promote(domain, champion)
+    present = registry.champion(domain)
+    assert present is not None
+    assert present.version == champion
+    assert registry.version(domain, tried).validation_status == "rejected"
+
+
 def test_a_failed_announcement_fails_nothing(
     registry: Registry, candidate_in: Candidate, domain: str
 ) -> None:
