@@ -5,6 +5,7 @@ What arrives is still only a folder of bytes. Whether it is an adapter for our b
 """
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 2 * 1024**3
 MAX_FILES = 64
+MOST_COPIES = 3
+"""Spoilt copies of a version after which its own files count as spoilt."""
 _MAX_DEPTH = 4
 _MAX_REFERENCES = 4
 _MAX_ENTRIES = 256
@@ -57,7 +60,7 @@ class Downloads(Versions):
         The folder appears only when everything has arrived, and replaces an earlier one of the same version.
         Raises AdapterRejected if the source is not one of MLflow's own kinds, if a file would leave the
         folder, if there are too many files or bytes; AdapterSpoilt if weights or head differ from the
-        version's sha256 tags.
+        version's sha256 tags, or a JSON file is none.
         """
         info = self.version(domain, version)
         with self._translated(f"download version {version} of {model_name(domain)}"):
@@ -205,6 +208,11 @@ def _check_files(folder: Path, info: VersionInfo) -> None:
             raise AdapterRejected(f"The {what} are missing, the version's tag says sha256 {expected}.")
         if (found := _sha256(path)) != expected:
             raise AdapterSpoilt(f"The {what} have the sha256 {found}, the version's tag says {expected}.")
+    for path in folder.rglob("*.json"):
+        try:
+            json.loads(path.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise AdapterSpoilt(f"The file {path.name!r} is not readable as JSON: {error}") from error
 
 
 def _sha256(path: Path) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from redraft_models.errors import AdapterRejected, AdapterSpoilt
 from redraft_models.registry import Registry, VersionInfo
+from redraft_models.registry_download import MOST_COPIES
 
 from redraft_trainer import evidence
 from redraft_trainer.context import TrainContext
@@ -15,9 +16,6 @@ from redraft_trainer.identity import Identity
 from redraft_trainer.launch import SPEC_FILE, threads
 from redraft_trainer.plan import Plan
 from redraft_trainer.sharing import collect_others
-
-MOST_COPIES = 3
-"""Spoilt copies of the champion after which its own files count as spoilt."""
 
 
 def write_spec(

@@ -18,14 +18,13 @@ from redraft_models.adapter import Adapter, read_adapter
 from redraft_models.apart import apart
 from redraft_models.errors import AdapterSpoilt, RegistryError
 from redraft_models.registry import Registry, VersionInfo
+from redraft_models.registry_download import MOST_COPIES
 
 from redraft_serving.engine.interface import CHAMPION, Arm, Engine
 from redraft_serving.swap.served import BASE, SWAPPED, Served
 
 logger = logging.getLogger(__name__)
 
-MOST_COPIES = 3
-"""Spoilt copies of a version, one a pass, after which its own files count as spoilt."""
 _SWAP_TIMEOUT_SECONDS = 120.0
 ReadFiles = Callable[[Path, int], Adapter]
 """The checked adapter in a folder that claims to hold this version. Raises AdapterRejected."""
@@ -43,7 +42,7 @@ class Arms:
         self._work_dir = work_dir
         self.served = served
         self._spoilt: Counter[tuple[str, int]] = Counter()
-        """(domain that is served, version) -> spoilt copies in a row."""
+        """(domain that is served, version) -> spoilt copies, one a pass, since the last whole one."""
 
     def take(self, domain: str, arm: Arm, info: VersionInfo) -> None:
         """Serve a version, maybe another domain's. Raises AdapterRejected for one that is not whole, and

@@ -121,7 +121,7 @@ class SwapWatcher:
                 self._stuck = domain
                 return
             except RegistryError as error:
-                self._served.complain(domain, f"its champion can't be followed: {error}")
+                self._served.complain(domain, f"the registry can't be followed for it: {error}")
             except Exception as error:
                 self._served.count(domain, FAILED)
                 self._served.complain(domain, f"{type(error).__name__}: {error}", error)

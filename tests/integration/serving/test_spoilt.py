@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from redraft_models.loading import ModelPair, load_pair
 from redraft_models.registry import Registry
+from redraft_models.registry_download import MOST_COPIES
 from redraft_models.settings import ModelSettings
 from redraft_serving.swap import arms
-from redraft_serving.swap.arms import MOST_COPIES
 
 from ...faults.adapters import ROTTEN, Adapters
 from ...faults.spoiling import WEIGHTS, Place
@@ -129,7 +129,7 @@ def test_a_version_whose_copies_are_all_spoilt_is_refused(
     place.registry.promote(domain, third)
     wait_for(lambda: worker.version(domain) == third)
     assert place.copies() == MOST_COPIES + 1
-    assert worker.watcher.counts == {(domain, "swapped"): 2, (domain, "rejected"): 1}
+    wait_for(lambda: worker.watcher.counts == {(domain, "swapped"): 2, (domain, "rejected"): 1})
 
 
 @pytest.mark.parametrize("fault", ROTTEN)
