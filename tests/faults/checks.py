@@ -47,10 +47,15 @@ def in_stream(deployment: Deployment, domain: str = "default") -> list[tuple[str
 
 
 def drained(deployment: Deployment, traffic: Traffic, since: float = 0.0) -> float:
-    """Seconds until every answered request had its sample in the stream; infinite where one has none in
-    time.
+    """Seconds until every request answered so far had its sample in the stream; infinite where one has none
+    in time.
     """
-    return waited(lambda: not unsampled(traffic, in_stream(deployment, traffic.domain), since), DRAIN_SECONDS)
+    answered = {r.id for r in traffic.since(since) if r.status == 200}
+
+    def there() -> bool:
+        return answered <= {request for _, request in in_stream(deployment, traffic.domain)}
+
+    return waited(there, DRAIN_SECONDS)
 
 
 def unsampled(traffic: Traffic, entries: Iterable[tuple[str, str]], since: float = 0.0) -> list[str]:

@@ -21,10 +21,11 @@ def answers(url: str) -> bool:
         return False
 
 
-def metric(url: str, name: str) -> float:
-    """Sum of a family's samples on /metrics."""
+def metric(url: str, name: str, label: str = "") -> float:
+    """Sum of a family's samples on /metrics, of those that have a label such as `result="rejected"`."""
     lines = httpx.get(f"{url}/metrics", timeout=30).text.splitlines()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((name + "{", name + " ")))
+    found = [line for line in lines if line.startswith((name + "{", name + " ")) and label in line]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in found)
 
 
 def served(url: str, domain: str = "default") -> Any:
@@ -51,9 +52,11 @@ def until(
     pause: float = 0.05,
 ) -> float:
     """Wait for what a test needs to go on; returns the seconds that it took. Fails after `seconds`."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < seconds, f"{problem} after {seconds:g} s"
+
+    def held() -> bool:
         assert process is None or process.alive, f"{process.name} ended, see {process.log}"
-        time.sleep(pause)
-    return time.monotonic() - began
+        return condition()
+
+    took = waited(held, seconds, pause)
+    assert took < math.inf, f"{problem} after {seconds:g} s"
+    return took

@@ -18,6 +18,7 @@ FAULT_SECONDS = 10.0
 SLOW_SECONDS = 15.0
 """Longer than any read of the registry may take."""
 FOLLOW_SECONDS = 60.0
+REFUSED = "redraft_swaps_total", 'result="rejected"'
 
 
 def followed(site: Site, adapters: Adapters, seed: int) -> float:
@@ -77,10 +78,11 @@ def test_a_rotten_champion(fault: str, site: Site, traffic: Traffic, adapters: A
     good = adapters.register(registry, 200 + ROTTEN.index(fault))
     registry.promote("default", good)
     until(lambda: served(site.serving.url) == good, FOLLOW_SECONDS, "the champion is not served")
+    before = metric(site.serving.url, *REFUSED)
     rotten = adapters.register(registry, 300 + ROTTEN.index(fault), fault)
     registry.promote("default", rotten)
     assert "refused" in refusal(site, rotten)
-    assert metric(site.serving.url, "redraft_swaps_total") > 0
+    assert metric(site.serving.url, *REFUSED) == before + 1
     assert served(site.serving.url) != rotten
     traffic.stop()
     assert noticed(traffic) == []
@@ -89,12 +91,13 @@ def test_a_rotten_champion(fault: str, site: Site, traffic: Traffic, adapters: A
 
 def test_an_artifact_spoilt_on_its_way(site: Site, traffic: Traffic, adapters: Adapters) -> None:
     """Bits of the files turn over between MLflow and the worker."""
+    before = metric(site.serving.url, *REFUSED)
     site.deployment.proxy.spoil = r"mlflow-artifacts/artifacts/.*safetensors"
     registry = site.deployment.registry()
     version = adapters.register(registry, 400)
     registry.promote("default", version)
     assert "refused" in refusal(site, version)
-    assert metric(site.serving.url, "redraft_swaps_total") > 0
+    assert metric(site.serving.url, *REFUSED) == before + 1
     traffic.stop()
     assert noticed(traffic) == []
     assert str(version) not in {record.version for record in traffic.records}

@@ -1,4 +1,4 @@
-"""A tracking address that is a plain folder, which MLflow no longer takes."""
+"""A tracking address that is a plain folder, which MLflow does not take."""
 
 from __future__ import annotations
 
