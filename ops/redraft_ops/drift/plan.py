@@ -17,17 +17,17 @@ class DriftPlan:
     domain: str = "drift"
     seed: int = 0
     clients: int = 6
-    think_seconds: float = 3.0
+    think_seconds: float = 6.0
     """Pause of each client between two requests: on two cores a training round needs some room."""
     max_tokens: int = 48
     first_requests: int = 90
-    """Functions that the first round learns from."""
+    """Prose that the first round learns from."""
     serving_requests: int = 300
-    """Functions at most, until the first round's draft serves."""
+    """Prose at most, until the first round's draft serves."""
     level_requests: int = 60
-    """Functions that tell the level before the move."""
-    second_requests: int = 600
-    """Prose at most."""
+    """Prose that tells the level before the move."""
+    second_requests: int = 500
+    """Functions at most."""
     recovered_share: float = 0.9
     """Acceptance is back at this share of its level before the move."""
     ready_seconds: float = 300.0
@@ -53,14 +53,16 @@ class DriftPlan:
     """After the first, rounds are asked for by falling acceptance alone."""
     trainer: dict[str, Any] = field(
         default_factory=lambda: {
-            "max_steps": 30,
-            "eval_every": 10,
+            "max_steps": 40,
+            "eval_every": 20,
             "holdout_percent": 25,
         }
     )
     gate: dict[str, Any] = field(
         default_factory=lambda: {"min_heldout_requests": 15, "min_heldout_tokens": 500}
     )
+    models: dict[str, Any] = field(default_factory=lambda: {"dtype": "auto"})
+    """The fastest on this machine: what leaves most room for a round beside serving."""
 
 
 def drift_settings(plan: DriftPlan, out: Path) -> Settings:
@@ -73,4 +75,5 @@ def drift_settings(plan: DriftPlan, out: Path) -> Settings:
         queue=plan.queue,
         trainer=plan.trainer,
         gate=plan.gate,
+        models=plan.models,
     )

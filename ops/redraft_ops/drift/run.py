@@ -1,4 +1,4 @@
-"""A drift run: traffic moves from functions to prose, acceptance falls, the loop notices by itself, trains,
+"""A drift run: traffic moves from prose to functions, acceptance falls, the loop notices by itself, trains,
 tries the new draft on a share of the traffic, and acceptance is back.
 """
 
@@ -65,14 +65,16 @@ class _Run:
         functions = Prompts(docstring_prompts(plan.seed, FUNCTION_CHARACTERS))
         prose = Prompts(topic_prompts(plan.seed, PROSE_CHARACTERS))
         with VersionMarks(self.client, result, POLL_SECONDS):
-            self._send("functions, to learn from", functions, plan.first_requests)
+            self._send("prose, to learn from", prose, plan.first_requests)
             self._ask_for_a_round()
-            self._send("functions, until their draft serves", functions, plan.serving_requests, result.served)
-            self._send("functions, the level", functions, plan.level_requests)
+            self._send("prose, until its draft serves", prose, plan.serving_requests, result.served)
+            self._send("prose, the level", prose, plan.level_requests)
             result.level_before = moving_acceptance(result.answers, plan.level_requests)[-1]
             result.moved_at = len(result.answers)
-            result.marks.append(Mark(result.moved_at, "moved", "traffic moves to prose"))
-            self._send("prose, until acceptance is back", prose, plan.second_requests, self._recovered)
+            result.marks.append(Mark(result.moved_at, "moved", "traffic moves to functions"))
+            self._send(
+                "functions, until acceptance is back", functions, plan.second_requests, self._recovered
+            )
         return result
 
     def _ask_for_a_round(self) -> None:
