@@ -139,7 +139,7 @@ class ServingSettings(BaseModel):
         default=4_000.0,
         gt=0,
         description="Half-life, in tested tokens, of the short moving average of live acceptance; a shorter "
-        "one sees a fall sooner, and falls that are none.",
+        "one sees a fall sooner, and falls that are none: let it span thirty requests of a domain or more.",
     )
     acceptance_long_tokens: float = Field(
         default=50_000.0,
