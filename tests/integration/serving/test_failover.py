@@ -15,7 +15,7 @@ from .test_loop import SETTINGS, samples, wait_for
 
 pytestmark = pytest.mark.integration
 
-RESUMED_SECONDS = 10.0
+RESUMED_SECONDS = 30.0
 
 
 def test_a_worker_whose_redis_becomes_a_replica_fails_nobody_and_logs_again(

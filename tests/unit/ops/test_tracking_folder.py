@@ -8,7 +8,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-ENDED_SECONDS = 30
+ENDED_SECONDS = 90
 
 
 @pytest.mark.parametrize("command", ["serve", "worker", "beat", "up", "train", "status"])
