@@ -65,7 +65,7 @@ class LiveAcceptance:
     Only the champion's arm counts: a trial must not look like a fall. Safe to share between threads.
     """
 
-    def __init__(self, short_half_life: float = 4_000.0, long_half_life: float = 50_000.0) -> None:
+    def __init__(self, short_half_life: float = 12_000.0, long_half_life: float = 200_000.0) -> None:
         self._half_lives = short_half_life, long_half_life
         self._domains: dict[str, _Domain] = {}
         self._lock = threading.Lock()

@@ -136,13 +136,13 @@ class ServingSettings(BaseModel):
         description="Domains that one worker serves; further names get 400, so that no header grows it.",
     )
     acceptance_short_tokens: float = Field(
-        default=4_000.0,
+        default=12_000.0,
         gt=0,
         description="Half-life, in tested tokens, of the short moving average of live acceptance; a shorter "
         "one sees a fall sooner, and falls that are none: let it span thirty requests of a domain or more.",
     )
     acceptance_long_tokens: float = Field(
-        default=50_000.0,
+        default=200_000.0,
         gt=0,
         description="Half-life of the long one; what falls in the short one alone has happened lately.",
     )

@@ -22,5 +22,5 @@ def test_what_is_switched_off_contradicts_nothing() -> None:
 
 
 def test_the_short_average_is_the_shorter_one() -> None:
-    with pytest.raises(ValidationError, match="acceptance_short_tokens is 50000, but must be less than"):
-        ServingSettings(acceptance_short_tokens=50_000.0)
+    with pytest.raises(ValidationError, match="acceptance_short_tokens is 200000, but must be less than"):
+        ServingSettings(acceptance_short_tokens=200_000.0)
