@@ -9,6 +9,7 @@ where the verdict is no.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import sys
@@ -84,6 +85,7 @@ def run(arguments: argparse.Namespace, place: Deployment, adapters: Adapters) ->
     place.ready(process)
     versions, registry = swaps(place, adapters), place.registry()
     load = Load(process.url, LEARN_WORDS)
+    gc.freeze()  # what stands still here would look like a stream that does
     load.start()
     began = time.monotonic()
     samples: list[Sample] = []
