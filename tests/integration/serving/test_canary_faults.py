@@ -61,7 +61,8 @@ def test_a_worker_that_dies_in_a_canary_leaves_its_evidence(
         card = successor.trials.card("default")
         return 0 if card is None else int(card["arms"]["challenger"]["requests"])
 
-    wait_for(lambda: found() >= seen > 0)
+    assert seen > 0
+    wait_for(lambda: found() >= seen)
     successor.ask(requests=8)
     wait_for(lambda: found() > seen)
 

@@ -228,6 +228,7 @@ def test_news_of_a_champion_is_faster_than_the_poll(
     version = register(registry, worker, tmp_path, 1)
     registry.promote("default", version)
     client = connect(redis_url, SETTINGS)
+    assert serving(worker)["version"] == "base"
     wait_for(lambda: publish_champion(client, ChampionMoved("default", version)) > 0)
     wait_for(lambda: serving(worker)["version"] == version)
 

@@ -84,6 +84,7 @@ def test_a_listener_outlives_a_restart(tmp_path: Path) -> None:
         until(lambda: len(listener.heard) == 2)
         listener.close()
         client.close()
+    assert listener.heard == [ChampionMoved("default", 1), ChampionMoved("default", 2)]
 
 
 def test_a_process_is_alive_while_it_beats(client: redis.Redis) -> None:
@@ -138,5 +139,5 @@ def test_a_heartbeat_starts_without_a_server(tmp_path: Path) -> None:
     with Heartbeat(client, "serving", 0.6):
         time.sleep(0.3)
         with ValkeyServer(port=port, data_dir=tmp_path / "again"):
-            until(lambda: len(heartbeats(client)) == 1)
+            until(lambda: [sign.role for sign in heartbeats(client)] == ["serving"])
             client.close()

@@ -43,15 +43,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
             Handler.seen.append((self.path, body, dict(self.headers)))
             Handler.running += 1
             Handler.most = max(Handler.most, Handler.running)
-        self.answer(body)
+        whole = self.answer(body)
         with self.lock:
             Handler.running -= 1
+        if whole:  # the client may ask again as soon as it reads this
+            self.wfile.write(b"data: [DONE]\n\n")
 
-    def answer(self, body: dict[str, Any]) -> None:
+    def answer(self, body: dict[str, Any]) -> bool:
+        """Everything but the last line; False where that does not follow."""
         kind = body["prompt"][0] if isinstance(body.get("prompt"), list) else 0
         if kind == 429:
             self.send_error(429)
-            return
+            return False
         self.send_response(200)
         self.end_headers()
         if "messages" in body:
@@ -62,7 +65,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             self.event({"choices": [{"text": "a", "token_ids": [1, 2]}]})
             if kind == 1:
-                return
+                return False
             if kind == 2:
                 self.event({"error": {"message": "not finite"}})
             time.sleep(0.02)
@@ -70,7 +73,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.event({"choices": [{"text": "b", "token_ids": [4, 5, 6], "finish_reason": "length"}]})
             usage = {"completion_tokens": 6}
             self.event({"choices": [], "usage": usage, "metrics": {"speculative_decoding": COUNTS}})
-        self.wfile.write(b"data: [DONE]\n\n")
+        return True
 
     def event(self, data: dict[str, Any]) -> None:
         self.wfile.write(f"data: {json.dumps(data)}\n\n".encode())
