@@ -44,14 +44,14 @@ def fetch_champion(registry: Registry, folder: Path, champion: VersionInfo) -> d
     round that fails over them would fail for ever. A copy that was spoilt on its way is followed by another
     one, at most MOST_COPIES in all. Raises RegistryError.
     """
-    copies, problem = 0, None
-    while copies < MOST_COPIES:
-        copies += 1
+    problem = None
+    for _ in range(MOST_COPIES):
         try:
             found = registry.download(champion.domain, champion.version, folder / "champion")
             return {"version": champion.version, "folder": str(found), "problem": None}
+        except AdapterSpoilt as error:
+            problem = str(error)
         except AdapterRejected as error:
             problem = str(error)
-            if not isinstance(error, AdapterSpoilt):
-                break
+            break
     return {"version": champion.version, "folder": None, "problem": problem}

@@ -23,6 +23,7 @@ from redraft_queue.settings import QueueSettings
 from redraft_serving.assembly import WorkerConfig, assemble
 from redraft_serving.engine.local import LocalEngine
 from redraft_serving.settings import ServingSettings
+from sqlalchemy import sql
 
 from .canary_members import Member, make_member, register
 
@@ -131,6 +132,14 @@ def pair(pairs: Callable[..., tuple[Path, Path]], tmp_path_factory: pytest.TempP
 def registry(tracking_uri: str) -> Registry:
     """The registry of an empty MLflow."""
     return Registry(tracking_uri)
+
+
+@pytest.fixture
+def hasty_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow waits 20 s for a database that somebody holds; with this 0.1 s."""
+    text_of = sql.text
+    short = ("busy_timeout = 20000", "busy_timeout = 100")
+    monkeypatch.setattr(sql, "text", lambda words: text_of(words.replace(*short)))
 
 
 @pytest.fixture

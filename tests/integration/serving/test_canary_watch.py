@@ -13,16 +13,24 @@ from .canary_members import BAD, RUIN, Member, tag, until, wait_for
 pytestmark = pytest.mark.integration
 
 
-def test_a_bad_champion_is_rolled_back_by_the_watch(
+def rolled_back(
     member: Callable[..., Member], version: Callable[..., int], registry: Registry
-) -> None:
-    """Promoted by hand, past the canary: the control share shows that the version before was better."""
+) -> tuple[int, int, list[Member]]:
+    """A good version, a ruin promoted after it, and two workers that have gone back to the first."""
     first, second = version(0.0), version(RUIN)
     registry.promote("default", first)
     workers = [member(), member()]
     registry.promote("default", second)
     wait_for(lambda: all(worker.version() == second for worker in workers))
     until(lambda: all(worker.version() == first for worker in workers), workers)
+    return first, second, workers
+
+
+def test_a_bad_champion_is_rolled_back_by_the_watch(
+    member: Callable[..., Member], version: Callable[..., int], registry: Registry
+) -> None:
+    """Promoted by hand, past the canary: the control share shows that the version before was better."""
+    first, second, _ = rolled_back(member, version, registry)
     reason = tag(registry, second, "rollback_reason") or ""
     assert reason.startswith("It is accepted less than the version before: acceptance 0.")
     assert tag(registry, second, "watch_against") == str(first)
@@ -64,12 +72,7 @@ def test_a_promotion_that_is_half_way_is_left_to_whoever_makes_it(
 def test_a_version_promoted_again_is_not_judged_by_what_it_did_before(
     member: Callable[..., Member], version: Callable[..., int], registry: Registry, redis_url: str
 ) -> None:
-    first, second = version(0.0), version(RUIN)
-    registry.promote("default", first)
-    workers = [member(), member()]
-    registry.promote("default", second)
-    wait_for(lambda: all(worker.version() == second for worker in workers))
-    until(lambda: all(worker.version() == first for worker in workers), workers)
+    first, second, workers = rolled_back(member, version, registry)
     registry.promote("default", second)
     wait_for(lambda: all(worker.version() == second for worker in workers))
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from redraft_models.registry import Registry
 from redraft_serving.swap import SwapWatcher
-from sqlalchemy import sql
 
 from .test_loop import held, register, serving, wait_for
 
@@ -23,11 +22,6 @@ pytestmark = pytest.mark.integration
 Worker = Any
 Start = Callable[..., Worker]
 MODEL = "redraft-default"
-
-
-@pytest.fixture
-def registry(tracking_uri: str) -> Registry:
-    return Registry(tracking_uri)
 
 
 @pytest.fixture
@@ -105,16 +99,11 @@ def test_a_champion_with_a_pickle_runs_nothing(
     assert marker.exists()
 
 
+@pytest.mark.usefixtures("hasty_store")
 def test_a_registry_that_is_back_is_followed_at_the_next_look(
-    start: Start, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, registry: Registry, tmp_path: Path
 ) -> None:
-    """No look that failed makes later ones rarer: the first one that is answered brings the champion.
-
-    MLflow waits 20 s for a database that somebody holds; here 0.1 s.
-    """
-    text_of = sql.text
-    short = ("busy_timeout = 20000", "busy_timeout = 100")
-    monkeypatch.setattr(sql, "text", lambda words: text_of(words.replace(*short)))
+    """No look that failed makes later ones rarer: the first one that is answered brings the champion."""
     worker = start("random")
     registry.promote("default", register(registry, worker, tmp_path, 1))
     draft = worker.engine.pair.draft

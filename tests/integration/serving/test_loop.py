@@ -20,7 +20,6 @@ from redraft_queue.heartbeat import heartbeats
 from redraft_queue.records import Sample
 from redraft_queue.settings import QueueSettings
 from redraft_queue.stream import SampleStream, connect
-from sqlalchemy import sql
 
 pytestmark = pytest.mark.integration
 
@@ -120,16 +119,11 @@ def test_redis_and_mlflow_away(start: Start) -> None:
     assert serving(worker)["version"] == "base"
 
 
+@pytest.mark.usefixtures("hasty_store")
 def test_a_registry_that_does_not_answer_and_comes_back(
-    start: Start, tracking_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, tracking_uri: str, tmp_path: Path
 ) -> None:
-    """Held at the start: ready on the base draft. Answering: its champion. Held again: that champion.
-
-    MLflow waits 20 s for a database that somebody holds; here 0.1 s.
-    """
-    text_of = sql.text
-    short = ("busy_timeout = 20000", "busy_timeout = 100")
-    monkeypatch.setattr(sql, "text", lambda words: text_of(words.replace(*short)))
+    """Held at the start: ready on the base draft. Answering: its champion. Held again: that champion."""
     registry = Registry(tracking_uri)
     maker = start("random")
     version = register(registry, maker, tmp_path, 1)
